@@ -1,0 +1,533 @@
+"""The disk tier: it can only help. It never raises, never waits past its deadline, and returns only what was stored.
+
+Every entry is sealed and stands in one SQLite row. Reads go through a private connection (``reader.py``); diskcache is
+imported and opened at the first write (``engine.py``). Whatever goes wrong is a miss, a count and at most one warning
+per cause; ``faults.py`` says what each error leads to.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from cuplate import events
+from cuplate.cache import fork
+from cuplate.cache.directory import allocated_bytes, check_trust, make_private, open_lock, remove_set_aside, set_aside
+from cuplate.cache.faults import Fault, classify, warn_once
+from cuplate.cache.policy import FORMAT
+from cuplate.cache.reader import DATABASE, Identity, Reader, identity
+from cuplate.cache.stats import count
+
+if TYPE_CHECKING:
+    from cuplate.cache.engine import Engine
+
+__all__ = ["DiskTier"]
+
+T = TypeVar("T")
+
+_LOOK_AGAIN_S = 1.0
+_FORK_WAIT_S = 5.0
+_CLEAR_S = 60.0
+_FAILURES_UNTIL_OFF = 5
+_BUSY_UNTIL_REST = 3
+_QUARANTINES_UNTIL_OFF = 3
+_SETTING = "CUPLATE_CACHE_DIR or CachePolicy(directory=...)"
+
+
+class DiskTier:
+    """Sealed entries in one directory. Making a tier touches no disk.
+
+    Parameters
+    ----------
+    base : str
+        The cache directory; the store is its folder ``v1``. Absolute; created, for this user only, at the first write.
+    limit_bytes : int
+        Sum of the sealed entries after every put. An entry above an eighth of it is not stored.
+    secret : bytes, optional
+        Key of the seal; with one, a directory that others can write is accepted.
+    write_wait_s : float
+        Longest wait of a put for locks, seconds, opening included.
+    read_wait_s : float
+        Longest wait of a get for locks, seconds.
+    cooldown_s : float
+        How long to stay away after a full disk or an I/O error, seconds.
+
+    Attributes
+    ----------
+    directory : str
+        The store's own folder.
+    """
+
+    def __init__(
+        self,
+        base: str,
+        *,
+        limit_bytes: int = 1 << 30,
+        secret: bytes = b"",
+        write_wait_s: float = 1.0,
+        read_wait_s: float = 0.1,
+        cooldown_s: float = 30.0,
+    ) -> None:
+        self.base = os.path.abspath(base)
+        self.directory = os.path.join(self.base, FORMAT)
+        self.limit_bytes = limit_bytes
+        self._secret = secret
+        self._write_wait_s, self._read_wait_s, self._cooldown_s = write_wait_s, read_wait_s, cooldown_s
+        # Two locks, so that a get never waits for a put. Re-entrant: a finalizer may look up while we hold one.
+        self._reading, self._writing = threading.RLock(), threading.RLock()
+        self._forking: list[Any] = []
+        self._reader: Reader | None = None
+        self._looked_at = 0.0
+        self._engine: Engine | None = None
+        self._engine_identity: Identity | None = None
+        self._off: str | None = None
+        self._read_only = False
+        self._rest_until = self._write_rest_until = 0.0
+        self._failures = self._busy_writes = 0
+        self._counting = threading.Lock()
+        self._counts = dict.fromkeys(("bad", "busy", "errors", "quarantines", "evictions", "refused_large"), 0)
+        fork.register(self)
+
+    def __repr__(self) -> str:
+        return f"DiskTier({self.base!r}, limit_bytes={self.limit_bytes}, state={self.state()!r})"
+
+    # ---- the four operations -------------------------------------------------------------------------------------
+
+    def get(self, key: bytes, *, again: bool = False) -> bytes | None:
+        """The payload stored under a key.
+
+        Parameters
+        ----------
+        key : bytes
+            Digest.
+        again : bool
+            A second look after a miss, before the compile: if it misses too, that is not counted as another miss.
+
+        Returns
+        -------
+        bytes or None
+            None for anything that is not exactly what was put, and for every trouble. Never raises.
+        """
+        start = time.perf_counter()
+        payload, errors = self._get(key)
+        seconds = time.perf_counter() - start
+        if payload is None:
+            count("disk", misses=not again, errors=errors, seconds=seconds)
+        else:
+            count("disk", hits=1, read_bytes=len(payload), seconds=seconds)
+        return payload
+
+    def put(self, key: bytes, payload: bytes, *, tag: str = "") -> bool:
+        """Store a payload, and evict the least recently stored entries down to the limit.
+
+        Parameters
+        ----------
+        key : bytes
+            Digest.
+        payload : bytes
+            A record.
+        tag : str
+            Function name, for :meth:`entries`; any length.
+
+        Returns
+        -------
+        bool
+            Whether it is stored. Never raises.
+        """
+        start = time.perf_counter()
+        evicted, errors, stored = self._put(key, payload, tag)
+        seconds = time.perf_counter() - start
+        written = len(payload) if stored else 0
+        count("disk", puts=stored, errors=errors, evictions=len(evicted), written_bytes=written, seconds=seconds)
+        for gone, function, size in evicted:
+            events.emit("evict", function, key=gone.hex(), tier="disk", bytes=size, limit_bytes=self.limit_bytes)
+        if evicted:
+            self._count("evictions", len(evicted))
+            self._log_eviction(len(evicted))
+        return stored
+
+    def delete(self, key: bytes) -> bool:
+        """Remove one entry; whether one was there. Never raises.
+
+        Parameters
+        ----------
+        key : bytes
+            Digest.
+        """
+        if self._may_write() and os.path.lexists(os.path.join(self.directory, DATABASE)):
+            return bool(self._write(lambda engine: engine.delete(key), self._write_wait_s)[0])
+        return False
+
+    def entries(self, tag: str, *, limit: int = 16) -> Iterator[tuple[bytes, bytes]]:
+        """The newest good entries stored with a tag; bad ones are passed over. Never raises.
+
+        Parameters
+        ----------
+        tag : str
+            As given to :meth:`put`.
+        limit : int
+            Rows looked at, at most.
+
+        Yields
+        ------
+        tuple of (bytes, bytes)
+            Key and payload.
+        """
+        from cuplate.cubin import unseal
+
+        rows, _ = self._read(lambda reader: reader.tagged(tag, limit), None)
+        for key, blob in rows or ():
+            payload = unseal(key, blob, self._secret) if type(key) is bytes else None
+            if type(key) is bytes and payload is not None:
+                yield key, payload
+
+    # ---- housekeeping --------------------------------------------------------------------------------------------
+
+    def clear(self) -> int:
+        """Remove every entry and give the room back; how many went. Never raises; a full store takes seconds."""
+        if not os.path.lexists(os.path.join(self.directory, DATABASE)):
+            return 0
+        removed, _ = self._write(lambda engine: engine.empty(), _CLEAR_S)
+        return removed or 0
+
+    def volume(self) -> int:
+        """What the store's files take on the disk, bytes, set-aside stores included."""
+        return allocated_bytes(self.directory)
+
+    def sums(self) -> tuple[int, int]:
+        """Number of entries, and the sum of their sealed sizes in bytes; zeros when there is no store."""
+        found, _ = self._read(lambda reader: reader.sums(), None)
+        return found or (0, 0)
+
+    def counters(self) -> Mapping[str, int]:
+        """Troubles in this process, all threads: bad, busy, errors, quarantines, evictions, refused_large."""
+        with self._counting:
+            return dict(self._counts)
+
+    def state(self) -> str:
+        """``"on"``, ``"resting"`` after an error, ``"read only"``, or ``"off: "`` and the reason."""
+        if self._off is not None:
+            return f"off: {self._off}"
+        if time.monotonic() < self._rest_until:
+            return "resting"
+        return "read only" if self._read_only else "on"
+
+    def close(self) -> None:
+        """Close both connections; the next operation opens them again."""
+        with self._reading, self._writing:
+            self._drop_reader()
+            self._drop_engine()
+
+    # ---- reading -------------------------------------------------------------------------------------------------
+
+    def _get(self, key: bytes) -> tuple[bytes | None, int]:
+        from cuplate.cubin import unseal
+
+        blob, errors = self._read(lambda reader: reader.one(key), key)
+        if blob is None:
+            return None, errors
+        payload = unseal(key, blob, self._secret)
+        if payload is None:  # the put after the compile overwrites it
+            self._count("bad")
+            warn_once(
+                self.directory,
+                "bad entry",
+                f"cuplate: an entry of the disk cache {self.directory} is damaged or sealed with another secret; "
+                f"it is compiled again and overwritten (setting: {_SETTING}).",
+            )
+            return None, 1
+        return payload, 0
+
+    def _read(self, query: Callable[[Reader], T], key: bytes | None) -> tuple[T | None, int]:
+        """The query's answer and the number of errors; (None, ...) in every trouble."""
+        if self._off is not None or time.monotonic() < self._rest_until:
+            return None, 0
+        if not self._reading.acquire(timeout=self._read_wait_s):
+            self._count("busy")
+            return None, 1
+        seen: Identity | None = None
+        try:
+            reader = self._current_reader()
+            seen = reader.identity
+            answer = query(reader)
+            self._failures = 0
+            return answer, 0
+        except Exception as error:
+            seen = seen or self._identity()
+            self._drop_reader()
+            failure = error
+        finally:
+            self._reading.release()
+        return None, self._trouble(failure, seen, key=key)
+
+    def _current_reader(self) -> Reader:
+        now = time.monotonic()
+        if self._reader is not None and now - self._looked_at > _LOOK_AGAIN_S:
+            self._looked_at = now
+            if self._identity() != self._reader.identity:  # the directory was removed or replaced
+                self._drop_reader()
+        if self._reader is None:
+            self._check_trust()
+            largest = self._largest_bytes() + 1024
+            self._reader = Reader(self.directory, busy_s=self._read_wait_s, largest_bytes=largest)
+            self._looked_at = now
+        return self._reader
+
+    def _largest_bytes(self) -> int:
+        return self.limit_bytes // 8
+
+    # ---- writing -------------------------------------------------------------------------------------------------
+
+    def _may_write(self) -> bool:
+        now = time.monotonic()
+        return self._off is None and not self._read_only and now >= max(self._rest_until, self._write_rest_until)
+
+    def _put(self, key: bytes, payload: bytes, tag: str) -> tuple[list[tuple[bytes, str, int]], int, bool]:
+        from cuplate.cubin import seal
+
+        if not self._may_write():
+            return [], 0, False
+        evicted: list[tuple[bytes, str, int]] = []
+
+        def store(engine: Engine) -> bool:
+            engine.write(key, blob, tag)
+            evicted.extend(engine.evicted)
+            return True
+
+        try:
+            blob = seal(key, payload, self._secret)
+        except Exception as error:
+            return [], self._trouble(error, None, writing=True), False
+        if len(blob) > self._largest_bytes():
+            self._refuse_large(len(blob), tag)
+            return [], 0, False
+        stored, errors = self._write(store, self._write_wait_s)
+        return evicted, errors, bool(stored)
+
+    def _write(self, operation: Callable[[Engine], T], wait_s: float) -> tuple[T | None, int]:
+        """The operation's answer and the number of errors; tried twice if the store vanished or looks damaged."""
+        until = time.monotonic() + wait_s
+        if not self._writing.acquire(timeout=self._write_wait_s):
+            self._count("busy")
+            return None, 1
+        try:
+            for last in (False, True):
+                seen = self._engine_identity or self._identity()
+                try:
+                    answer = operation(self._current_engine(until))
+                    self._failures = self._busy_writes = 0
+                    return answer, 0
+                except Exception as error:
+                    seen = self._identity() if seen is None else seen
+                    self._drop_engine()
+                    failure = error
+                    if last or classify(error) not in (Fault.ABSENT, Fault.DAMAGED):
+                        break
+        finally:
+            self._writing.release()
+        return None, self._trouble(failure, seen, writing=True)
+
+    def _current_engine(self, until: float) -> Engine:
+        if self._engine is not None and self._identity() != self._engine_identity:
+            self._drop_engine()
+        if self._engine is None:
+            make_private(self.directory)
+            self._check_trust()
+            with open_lock(self.directory, until):
+                remove_set_aside(self.directory)
+                from cuplate.cache.engine import Engine
+
+                self._engine = Engine(self.directory, limit_bytes=self.limit_bytes, until=until)
+                self._engine_identity = identity(self.directory)
+        self._engine.until = until
+        return self._engine
+
+    def _refuse_large(self, size: int, tag: str) -> None:
+        self._count("refused_large")
+        warn_once(
+            self.directory,
+            "large entry",
+            f"cuplate: an entry of {size} bytes ({tag}) is above an eighth of the limit of the disk cache "
+            f"{self.directory} ({self.limit_bytes} bytes) and is not stored; raise CUPLATE_DISK_BYTES or "
+            "CachePolicy(disk_bytes=...).",
+        )
+
+    def _log_eviction(self, number: int) -> None:
+        if not _first(self.directory):
+            return
+        full = f"cuplate: the disk cache {self.directory} is full ({self.limit_bytes} bytes)"
+        events.say(f"{full}; {number} entries evicted, more will follow (setting: CUPLATE_DISK_BYTES).", level="info")
+
+    # ---- trouble -------------------------------------------------------------------------------------------------
+
+    def _trouble(
+        self, error: Exception, seen: Identity | None, *, key: bytes | None = None, writing: bool = False
+    ) -> int:
+        """Do what the error asks for; the number of errors to count. Called with no lock held; never raises."""
+        fault = classify(error)
+        if fault is Fault.ABSENT and not writing:
+            return 0
+        self._count("busy" if fault is Fault.BUSY else "errors")
+        if fault is Fault.BUSY:
+            self._busy(writing)
+        elif fault is Fault.DAMAGED and seen is not None:
+            self._quarantine(seen, key, error)
+        elif fault is Fault.READ_ONLY and writing:
+            self._read_only = True
+            self._warn("read only", f"cannot be written ({error})")
+        elif fault is Fault.REFUSED:
+            self._turn_off(str(error))
+        else:
+            self._rest(error)
+        return 1
+
+    def _busy(self, writing: bool) -> None:
+        if not writing:
+            return
+        self._busy_writes += 1
+        if self._busy_writes >= _BUSY_UNTIL_REST:
+            self._busy_writes = 0
+            self._write_rest_until = time.monotonic() + self._cooldown_s
+            self._warn("busy", f"is locked by another process; nothing is stored for {self._cooldown_s:g} s")
+
+    def _rest(self, error: Exception) -> None:
+        self._failures += 1
+        self._rest_until = time.monotonic() + self._cooldown_s
+        if self._failures >= _FAILURES_UNTIL_OFF:
+            self._turn_off(f"{self._failures} errors in a row, the last: {type(error).__name__}: {error}")
+        else:
+            name = type(error).__name__
+            self._warn("error", f"failed ({name}: {error}) and is left alone for {self._cooldown_s:g} s")
+
+    def _turn_off(self, reason: str) -> None:
+        self._off = reason
+        self._warn("off", f"is off for this process: {reason}")
+
+    def _warn(self, cause: str, what: str) -> None:
+        warn_once(
+            self.directory,
+            cause,
+            f"cuplate: the disk cache {self.directory} {what}. Kernels are compiled and kept in memory. "
+            f"Setting: {_SETTING}; CUPLATE_CACHE_DIR=off for no disk cache.",
+        )
+
+    def _quarantine(self, seen: Identity, key: bytes | None, error: Exception) -> None:
+        """Set the whole directory aside in one rename: under the lock of every opener, and after a second look.
+
+        Without the second look, a process would move away the database that another is creating at that moment.
+        """
+        try:
+            with self._both_locks(), open_lock(self.directory, time.monotonic() + self._write_wait_s):
+                self._drop_reader()
+                self._drop_engine()
+                if self._identity() != seen or not self._still_bad(key):
+                    return
+                set_aside(self.directory)
+        except Exception as failure:
+            self._rest(failure)
+            return
+        self._count("quarantines")
+        self._warn("damaged", f"was damaged ({error}) and has been set aside")
+        if self.counters()["quarantines"] >= _QUARANTINES_UNTIL_OFF:
+            self._turn_off(f"damaged {_QUARANTINES_UNTIL_OFF} times, the last: {error}")
+
+    def _still_bad(self, key: bytes | None) -> bool:
+        if key is None:  # from a write, which has already been tried twice with a fresh connection
+            return True
+        try:
+            reader = Reader(self.directory, busy_s=self._read_wait_s, largest_bytes=self._largest_bytes() + 1024)
+            try:
+                reader.one(key)
+            finally:
+                reader.close()
+        except Exception as error:
+            return classify(error) is Fault.DAMAGED
+        return False
+
+    def _count(self, name: str, amount: int = 1) -> None:
+        with self._counting:
+            self._counts[name] += amount
+
+    # ---- files ---------------------------------------------------------------------------------------------------
+
+    def _identity(self) -> Identity | None:
+        try:
+            return identity(self.directory)
+        except OSError:
+            return None
+
+    def _check_trust(self) -> None:
+        if not self._secret:
+            check_trust(self.base, self.directory)
+
+    @contextmanager
+    def _both_locks(self) -> Iterator[None]:
+        for lock in (self._reading, self._writing):
+            if not lock.acquire(timeout=self._write_wait_s):
+                if lock is self._writing:
+                    self._reading.release()
+                raise TimeoutError("a thread of this process is inside the store")
+        try:
+            yield
+        finally:
+            self._writing.release()
+            self._reading.release()
+
+    def _drop_reader(self) -> None:
+        reader, self._reader = self._reader, None
+        if reader is not None:
+            reader.close()
+
+    def _drop_engine(self) -> None:
+        engine, self._engine, self._engine_identity = self._engine, None, None
+        if engine is not None:
+            engine.close()
+
+    # ---- fork ----------------------------------------------------------------------------------------------------
+
+    def before_fork(self) -> None:
+        """Take both locks and close: SQLite's connections and locks must not cross a fork."""
+        for lock in (self._reading, self._writing):
+            if lock.acquire(timeout=_FORK_WAIT_S):
+                self._forking.append(lock)
+        if self._reading in self._forking:
+            self._drop_reader()
+        if self._writing in self._forking:
+            self._drop_engine()
+
+    def after_fork(self, *, child: bool) -> None:
+        """Release the locks; in the child, replace what another thread held at the fork.
+
+        Parameters
+        ----------
+        child : bool
+            Whether this is the new process.
+        """
+        taken, self._forking = self._forking, []
+        if child:
+            self._counting = threading.Lock()
+            if self._reading not in taken:
+                _abandoned.append(self._reader)
+                self._reading, self._reader = threading.RLock(), None
+            if self._writing not in taken:
+                _abandoned.append(self._engine)
+                self._writing, self._engine, self._engine_identity = threading.RLock(), None, None
+        for lock in taken:
+            lock.release()
+
+
+# Connections of the parent that could not be closed before a fork: closing them in the child would drop its locks.
+_abandoned: list[object] = []
+_full: set[str] = set()
+
+
+def _first(directory: str) -> bool:
+    """Whether this is the first eviction from a directory: said once, counted always."""
+    if directory in _full:
+        return False
+    _full.add(directory)
+    return True

@@ -1,0 +1,64 @@
+"""What must hold still while the process forks: one hook for every lock and connection of the cache.
+
+A fork while another thread is inside SQLite, or holds a lock, leaves a child that hangs. So the forking thread first
+takes every member's locks, closes its connections, forks, and releases in parent and child. The wait is bounded: a
+member that does not come free in time is replaced in the child.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import weakref
+from typing import Protocol
+
+__all__ = ["ForkSafe", "register"]
+
+
+class ForkSafe(Protocol):
+    """Something with a lock that a child must not inherit in use."""
+
+    def before_fork(self) -> None:
+        """Take the locks, close what a child must not share."""
+
+    def after_fork(self, *, child: bool) -> None:
+        """Release, or replace what could not be taken; the child does no other work."""
+
+
+_members: weakref.WeakSet[ForkSafe] = weakref.WeakSet()
+_adding = threading.Lock()
+_held: list[ForkSafe] = []
+
+
+def register(member: ForkSafe) -> None:
+    """Take a member into every fork from now on, as long as it lives.
+
+    Parameters
+    ----------
+    member : ForkSafe
+        Held weakly.
+    """
+    with _adding:
+        _members.add(member)
+
+
+def _before() -> None:
+    _adding.acquire()
+    _held[:] = _members
+    for member in _held:
+        member.before_fork()
+
+
+def _after(child: bool) -> None:
+    for member in reversed(_held):
+        member.after_fork(child=child)
+    _held.clear()
+    _adding.release()
+
+
+if hasattr(os, "register_at_fork"):  # not on Windows, which does not fork
+    os.register_at_fork(
+        before=_before,
+        after_in_parent=lambda: _after(child=False),
+        after_in_child=lambda: _after(child=True),
+    )

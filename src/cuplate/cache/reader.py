@@ -1,0 +1,190 @@
+"""Reads: one private connection to diskcache's table that never writes, and is opened without diskcache.
+
+diskcache rewrites its settings at every open, which takes the write lock and cannot work on a read-only directory. Its
+schema has been the same for years; one SELECT is all that a hit needs.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import time
+from typing import TYPE_CHECKING, Any
+
+from cuplate.cache.faults import Refused
+
+if TYPE_CHECKING:
+    import sqlite3
+
+__all__ = ["DATABASE", "Identity", "Reader", "connect", "identity"]
+
+DATABASE = "cache.db"
+Identity = tuple[int, int]
+
+_RAW = 1  # diskcache.core.MODE_RAW: the value stands in the row
+_LIVE = "raw = 1 AND mode = 1 AND (expire_time IS NULL OR expire_time > ?)"
+_ONE = f"SELECT value FROM Cache WHERE key = ? AND {_LIVE} LIMIT 1"
+_TAGGED = f"SELECT key, value FROM Cache WHERE tag = ? AND {_LIVE} ORDER BY store_time DESC LIMIT ?"
+# SQLite calls back every so many steps of its machine; a planted view that never ends is cut off there.
+_STEPS = 20_000
+
+
+def identity(directory: str) -> Identity:
+    """Device and inode of the database: whether the file is still the one that was opened.
+
+    Parameters
+    ----------
+    directory : str
+        Of the store.
+
+    Returns
+    -------
+    tuple of int
+        (device, inode).
+
+    Raises
+    ------
+    FileNotFoundError
+        There is none.
+    """
+    status = os.lstat(os.path.join(directory, DATABASE))
+    return status.st_dev, status.st_ino
+
+
+def connect(directory: str, query: str, busy_s: float) -> sqlite3.Connection:
+    """A connection to the database, every file of it looked at first.
+
+    Parameters
+    ----------
+    directory : str
+        Of the store.
+    query : str
+        ``mode=rw`` and so on.
+    busy_s : float
+        How long SQLite waits for a lock, seconds.
+
+    Returns
+    -------
+    sqlite3.Connection
+        In autocommit; any thread may use it, one at a time.
+
+    Raises
+    ------
+    Refused
+        A file is not a plain file; SQLite would follow a link out of the directory, and write there.
+    """
+    import sqlite3
+
+    database = os.path.join(directory, DATABASE)
+    for suffix in ("", "-wal", "-shm", "-journal"):
+        try:
+            mode = os.lstat(database + suffix).st_mode
+        except FileNotFoundError:
+            continue
+        if not stat.S_ISREG(mode):
+            raise Refused(f"{database}{suffix} is not a plain file")
+    uri = database.replace("%", "%25").replace("?", "%3f").replace("#", "%23")
+    connection = sqlite3.connect(
+        f"file:{uri}?{query}", uri=True, isolation_level=None, timeout=busy_s, check_same_thread=False
+    )
+    connection.execute("PRAGMA trusted_schema = OFF")
+    connection.execute("PRAGMA mmap_size = 0")  # under mmap a cut file is a SIGBUS, not an exception
+    return connection
+
+
+class Reader:
+    """One connection for look-ups.
+
+    Parameters
+    ----------
+    directory : str
+        Of the store.
+    busy_s : float
+        Longest wait for a lock, and longest time for one query, seconds.
+    largest_bytes : int
+        Longer values are refused before they are read.
+
+    Raises
+    ------
+    Exception
+        Whatever SQLite or the file system says; FileNotFoundError when there is no store.
+    """
+
+    def __init__(self, directory: str, *, busy_s: float, largest_bytes: int) -> None:
+        self.identity = identity(directory)
+        self._until = time.monotonic() + busy_s
+        self._busy_s = busy_s
+        self._connection = connect(directory, _query(directory), busy_s)
+        try:
+            self._harden(largest_bytes)
+        except BaseException:
+            self.close()
+            raise
+
+    def _harden(self, largest_bytes: int) -> None:
+        import sqlite3
+
+        self._connection.text_factory = bytes  # no decoding, so none that fails; the seal decides what a value is
+        self._connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, max(1 << 20, min(largest_bytes, (1 << 31) - 1)))
+        self._connection.set_progress_handler(lambda: time.monotonic() > self._until, _STEPS)
+        self._connection.execute("PRAGMA query_only = ON")
+
+    def _all(self, statement: str, arguments: tuple[object, ...]) -> list[Any]:
+        # fetchall, not fetchone: an unfinished statement keeps its snapshot, and the log could never be reset.
+        self._until = time.monotonic() + self._busy_s
+        return self._connection.execute(statement, arguments).fetchall()
+
+    def one(self, key: bytes) -> object:
+        """The value in a key's row, unchecked; None when there is no such row.
+
+        Parameters
+        ----------
+        key : bytes
+            Under which it was stored.
+
+        Returns
+        -------
+        object
+            Bytes, if nobody has meddled.
+        """
+        rows = self._all(_ONE, (key, time.time()))
+        return rows[0][0] if rows else None
+
+    def tagged(self, tag: str, limit: int) -> list[tuple[object, object]]:
+        """Keys and values stored with a tag, newest first, unchecked.
+
+        Parameters
+        ----------
+        tag : str
+            As given to ``put``.
+        limit : int
+            Rows at most.
+
+        Returns
+        -------
+        list of (object, object)
+            Key and value.
+        """
+        return self._all(_TAGGED, (tag, time.time(), limit))
+
+    def sums(self) -> tuple[int, int]:
+        """Entries, and the sum of their sizes in bytes."""
+        found = dict(self._all("SELECT key, value FROM Settings WHERE key IN ('count', 'size')", ()))
+        return tuple(v if type(v := found.get(name)) is int else 0 for name in (b"count", b"size"))  # type: ignore[return-value]
+
+    def close(self) -> None:
+        """Close; never raises."""
+        try:
+            self._connection.close()
+        except Exception:
+            return
+
+
+def _query(directory: str) -> str:
+    if os.access(directory, os.W_OK):
+        return "mode=rw"  # with mode=ro a left-over journal could not be rolled back
+    try:
+        log_bytes = os.stat(os.path.join(directory, DATABASE + "-wal")).st_size
+    except OSError:
+        log_bytes = 0
+    return "mode=ro" if log_bytes else "mode=ro&immutable=1"

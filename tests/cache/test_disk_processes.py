@@ -1,0 +1,179 @@
+"""Many processes on one directory: opened together, killed, forked. Nobody raises, nobody reads a mixture."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from cuplate import cache
+from cuplate.cache import CachePolicy, DiskTier
+
+pytest.importorskip("cuplate.cache.engine")  # imported before the forks below: they start with it loaded
+if not hasattr(os, "fork"):
+    pytest.skip("needs fork", allow_module_level=True)
+
+KEY = b"k" * 32
+WAIT_S = 60
+
+
+def together(number: int, work: Callable[[int], object]) -> list[str]:
+    """Fork, let all go at once, and give back what each had to say: repr of its result, or its exception."""
+    go, release = os.pipe()
+    children: list[tuple[int, int]] = []
+    for index in range(number):
+        receive, send = os.pipe()
+        pid = os.fork()
+        if pid == 0:
+            os.close(release)
+            os.read(go, 1)  # end of file for all at the same moment
+            try:
+                signal.alarm(WAIT_S)
+                text = repr(work(index))
+            except BaseException as error:
+                text = f"raised {type(error).__name__}: {error}"
+            os.write(send, text.encode()[:4000])
+            os._exit(0)
+        os.close(send)
+        children.append((pid, receive))
+    os.close(go)
+    os.close(release)
+    answers = []
+    for pid, receive in children:
+        with open(receive, "rb") as pipe:
+            answers.append(pipe.read().decode() or "died")
+        os.waitpid(pid, 0)
+    return answers
+
+
+def test_sixteen_processes_on_one_key_read_nothing_or_all_of_one_writer(tmp_path: Path) -> None:
+    """Each puts its own pair of bytes and metadata; every read is one of those pairs, whole (B08)."""
+    pairs = [bytes([n]) * 3000 + b"meta of %d" % n for n in range(16)]
+
+    def work(number: int) -> str:
+        for base in rounds:
+            tier = DiskTier(str(base), write_wait_s=5.0, read_wait_s=1.0)
+            for _ in range(3):
+                found = tier.get(KEY)
+                if found is not None and found not in pairs:
+                    return f"mixture {found[:20]!r}"
+                if not tier.put(KEY, pairs[number]):
+                    return f"put failed: {tier.counters()} {tier.state()}"
+            if tier.get(KEY) not in pairs:
+                return "nothing after a put"
+        return "fine"
+
+    rounds = [tmp_path / str(n) for n in range(6)]
+    assert together(16, work) == ["'fine'"] * 16
+    for base in rounds:
+        assert sorted(os.listdir(base)) == ["v1", "v1.lock"]
+
+
+def test_many_processes_open_an_empty_directory_at_once(tmp_path: Path) -> None:
+    """Released by a barrier, each gets, puts and gets: no exception, no warning, nothing set aside (B09)."""
+
+    def work(number: int) -> tuple[object, ...]:
+        tier = DiskTier(str(tmp_path / "cache"), write_wait_s=10.0, read_wait_s=1.0)
+        mine = bytes([number]) * 32
+        return tier.get(mine), tier.put(mine, b"payload"), tier.get(mine), tier.counters()["errors"]
+
+    assert together(24, work) == ["(None, True, b'payload', 0)"] * 24
+    assert sorted(os.listdir(tmp_path / "cache")) == ["v1", "v1.lock"]
+    assert DiskTier(str(tmp_path / "cache")).sums()[0] == 24
+
+
+def test_a_killed_writer_leaves_no_torn_entry_and_no_lock(tmp_path: Path) -> None:
+    """SIGKILL at any moment of a put, 15 times: what was acknowledged is there, nothing is torn, nobody waits (B28)."""
+    script = (
+        "import sys, os\n"
+        "from cuplate.cache import DiskTier\n"
+        f"tier = DiskTier({str(tmp_path)!r})\n"
+        "n = int(sys.argv[1]) * 10000\n"
+        "while True:\n"
+        "    n += 1\n"
+        "    if tier.put(n.to_bytes(32, 'big'), n.to_bytes(4, 'big') * 5000): os.write(1, b'%d\\n' % n)\n"
+    )
+    acknowledged: list[int] = []
+    for start in range(0, 15, 3):
+        writers = [
+            subprocess.Popen([sys.executable, "-c", script, str(start + i)], stdout=subprocess.PIPE) for i in range(3)
+        ]
+        for writer in writers:
+            assert writer.stdout is not None
+            for _ in range(5):
+                acknowledged.append(int(writer.stdout.readline()))
+        for writer in writers:
+            writer.kill()
+        for writer in writers:
+            assert writer.stdout is not None
+            acknowledged += [int(line) for line in writer.stdout.read().split(b"\n")[:-1]]
+            writer.stdout.close()
+            writer.wait()
+    tier = DiskTier(str(tmp_path))
+    assert tier.put(KEY, b"p")
+    for number in acknowledged:
+        assert tier.get(number.to_bytes(32, "big")) == number.to_bytes(4, "big") * 5000
+    assert tier.counters()["bad"] == 0
+    entries, entry_bytes = tier.sums()
+    assert entries >= len(acknowledged)
+    assert tier.volume() < entry_bytes * 1.3 + 5_000_000  # the log is at most some megabytes
+    assert sorted(os.listdir(tmp_path)) == ["v1", "v1.lock"]
+
+
+def test_a_fork_while_other_threads_write_leaves_working_children(tmp_path: Path) -> None:
+    """Bare diskcache hangs most of such children; here each reads and writes, and so does the parent."""
+    tier = DiskTier(str(tmp_path), write_wait_s=10.0, read_wait_s=2.0)
+    tier.put(KEY, b"p")
+    stop = threading.Event()
+
+    def write(seed: int) -> None:
+        number = seed
+        while not stop.is_set():
+            number += 2
+            tier.put(number.to_bytes(32, "big"), bytes(3000))
+            tier.get(KEY)
+
+    writers = [threading.Thread(target=write, args=(seed,)) for seed in range(2)]
+    for writer in writers:
+        writer.start()
+    try:
+        answers = []
+        for _ in range(10):
+            answers += together(
+                3, lambda n: (tier.get(KEY), tier.put(bytes([n]) * 32, b"child"), tier.get(bytes([n]) * 32))
+            )
+    finally:
+        stop.set()
+        for writer in writers:
+            writer.join()
+    assert answers == ["(b'p', True, b'child')"] * 30
+    assert tier.get(KEY) == b"p"
+    assert tier.counters()["errors"] == tier.counters()["quarantines"] == 0
+
+
+def test_a_fork_inside_exclusive_of_another_thread_leaves_a_free_gate() -> None:
+    """The holder does not exist in the child: clear() does not wait for it, and counts still work."""
+    inside, done = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with cache.exclusive():
+            inside.set()
+            done.wait(WAIT_S)
+
+    before = cache.set_policy(CachePolicy(disk=False))
+    holder = threading.Thread(target=hold)
+    holder.start()
+    assert inside.wait(WAIT_S)
+    try:
+        answers = together(2, lambda n: (cache.clear(), cache.reset(), cache.stats().memory.hits))
+    finally:
+        done.set()
+        holder.join()
+        cache.set_policy(before)
+    assert answers == ["(0, None, 0)"] * 2

@@ -1,0 +1,168 @@
+"""The record of a kernel, and its seal."""
+
+from __future__ import annotations
+
+import json
+import struct
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cuplate.cubin import SEAL_BYTES, Cubin, Resources, decode, encode, seal, unseal
+
+CODE = b"\x7fELF" + bytes(range(256))
+CUBIN = Cubin(
+    code=CODE,
+    entry="_Z5sgemmILi16EEvv",
+    arch="sm_90a",
+    function="sgemm",
+    resources=Resources(registers=40, static_shared_bytes=0),
+    ingredients=(("source", "ab" * 32), ("arch", "sm_90a")),
+    log="warning: none\n",
+    compile_s=0.25,
+    toolchain="nvrtc 13.5.37",
+    parameters_text="tile=16",
+)
+
+TEXT = st.text(max_size=20)
+COUNT = st.none() | st.integers(0, 2**40)
+
+
+@given(
+    st.builds(
+        Cubin,
+        code=st.binary(max_size=50).map(lambda tail: b"\x7fELF" + tail),
+        entry=TEXT,
+        arch=TEXT,
+        function=TEXT,
+        resources=st.builds(Resources, registers=COUNT, stack_bytes=COUNT, constant_bytes=COUNT),
+        ingredients=st.lists(st.tuples(TEXT, TEXT), max_size=4).map(tuple),
+        log=TEXT,
+        compile_s=st.floats(0, 1e6),
+        toolchain=TEXT,
+        parameters_text=TEXT,
+    )
+)
+def test_a_record_gives_back_what_went_in(cubin: Cubin) -> None:
+    """Any kernel, with any text in its names, comes back equal."""
+    assert decode(encode(cubin)) == cubin
+
+
+def test_text_that_is_not_unicode_survives() -> None:
+    """A path in a log may hold a lone surrogate (a byte that was no UTF-8)."""
+    odd = Cubin(code=CODE, entry="k", arch="sm_80", function="f", log="bad \udcff path")
+    assert decode(encode(odd)).log == odd.log
+
+
+def test_equal_kernels_give_equal_bytes() -> None:
+    """The record is canonical: two processes store the same bytes."""
+    assert encode(CUBIN) == encode(decode(encode(CUBIN)))
+
+
+@pytest.mark.parametrize("code", [b"", b"\x7fEL", b"// ptx"])
+def test_what_is_no_elf_image_is_never_a_record(code: bytes) -> None:
+    """The empty result of a failed compile cannot be stored (B22)."""
+    with pytest.raises(ValueError, match="not an ELF image"):
+        encode(Cubin(code=code, entry="k", arch="sm_80", function="f"))
+
+
+def test_every_cut_of_a_record_is_refused() -> None:
+    """A record cut at any byte is a ValueError, never another kernel (B21)."""
+    record = encode(CUBIN)
+    for end in range(len(record)):
+        with pytest.raises(ValueError):
+            decode(record[:end])
+    with pytest.raises(ValueError, match="too many"):
+        decode(record + b"x")
+
+
+@given(st.binary(max_size=200))
+def test_noise_behind_the_magic_is_refused(noise: bytes) -> None:
+    """Bytes that only begin like a record raise ValueError and nothing else."""
+    with pytest.raises(ValueError):
+        decode(b"CUPLATE\x01" + noise)
+
+
+def meta_record(change: dict[str, object]) -> bytes:
+    """A record whose metadata has been tampered with."""
+    record = encode(CUBIN)
+    length = struct.unpack_from("<I", record, 8)[0]
+    meta = {**json.loads(record[12 : 12 + length]), **change}
+    text = json.dumps(meta).encode()
+    return record[:8] + struct.pack("<I", len(text)) + text + record[12 + length :]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"entry": 3},
+        {"compile_s": "1"},
+        {"compile_s": float("nan")},
+        {"compile_s": True},
+        {"ingredients": "ab"},
+        {"ingredients": [["a"]]},
+        {"ingredients": [["a", 1]]},
+        {"resources": {}},
+        {"resources": {**{n: None for n in Resources.__slots__}, "registers": -1}},
+        {"resources": {**{n: None for n in Resources.__slots__}, "registers": True}},
+        {"extra": 1},
+    ],
+)
+def test_metadata_of_the_wrong_type_is_refused(change: dict[str, object]) -> None:
+    """Each field is checked; a planted value never reaches the code behind."""
+    assert decode(meta_record({})) == CUBIN
+    with pytest.raises(ValueError, match="metadata"):
+        decode(meta_record(change))
+
+
+def test_metadata_nested_without_end_is_refused() -> None:
+    """JSON deeper than the interpreter's stack is a ValueError."""
+    text = b"[" * 200_000
+    with pytest.raises(ValueError, match="metadata is not JSON"):
+        decode(b"CUPLATE\x01" + struct.pack("<I", len(text)) + text + struct.pack("<Q", len(CODE)) + CODE)
+
+
+def test_a_record_of_another_version_is_refused() -> None:
+    """The version is part of the magic."""
+    with pytest.raises(ValueError, match="this version"):
+        decode(b"CUPLATE\x02" + encode(CUBIN)[8:])
+
+
+def test_resources_tell_unknown_from_zero() -> None:
+    """None is unknown, 0 is none, and both survive."""
+    found = decode(encode(CUBIN)).resources
+    assert found.static_shared_bytes == 0
+    assert found.spill_store_bytes is None
+
+
+@given(st.binary(), st.binary(), st.binary(max_size=8))
+def test_a_sealed_payload_opens_with_its_key_and_secret(key: bytes, payload: bytes, secret: bytes) -> None:
+    """The seal adds SEAL_BYTES and takes nothing away."""
+    blob = seal(key, payload, secret)
+    assert len(blob) == len(payload) + SEAL_BYTES
+    assert unseal(key, blob, secret) == payload
+
+
+def test_any_flipped_bit_breaks_the_seal() -> None:
+    """One bit anywhere, in seal or payload, and the entry is refused (B21)."""
+    blob = seal(b"key", b"payload")
+    for position in range(len(blob)):
+        flipped = bytearray(blob)
+        flipped[position] ^= 1
+        assert unseal(b"key", bytes(flipped)) is None
+
+
+def test_the_seal_binds_key_and_secret() -> None:
+    """Another key, another secret, or bytes moved between key and payload: refused."""
+    blob = seal(b"ab", b"cd", b"secret")
+    assert unseal(b"ac", blob, b"secret") is None
+    assert unseal(b"ab", blob, b"Secret") is None
+    assert unseal(b"ab", blob) is None
+    assert unseal(b"a", blob[:SEAL_BYTES] + b"bcd", b"secret") is None
+
+
+@pytest.mark.parametrize("blob", [None, 3, "text", b"", b"CUPSEAL\x01", bytearray(seal(b"k", b"p"))])
+def test_only_bytes_are_unsealed(blob: object) -> None:
+    """Whatever else a row may hold is refused without an error."""
+    assert unseal(b"k", blob) is None
