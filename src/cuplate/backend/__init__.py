@@ -1,0 +1,1 @@
+"""What runs a compiled kernel: `protocol.py` says what a backend offers, each folder is one backend."""

@@ -1,0 +1,278 @@
+"""Devices, loaded kernels, streams and launches, through cuda.core."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import weakref
+from dataclasses import dataclass, field
+from typing import Any
+
+from cuda.bindings import driver
+from cuda.core import LEGACY_DEFAULT_STREAM, PER_THREAD_DEFAULT_STREAM, Device, Kernel, LaunchConfig, Stream, launch
+
+from cuplate.cubin import Cubin
+from cuplate.errors import LaunchError, ToolchainError
+from cuplate.grid import Grid, Limits
+
+__all__ = [
+    "LoadedKernel",
+    "device_count",
+    "device_facts",
+    "launch",
+    "load",
+    "prepare",
+    "run_on",
+    "stream_of",
+    "streams",
+    "zero",
+]
+
+DEFAULT_SHARED_BYTES = 48 * 1024  # above this a kernel needs its attribute raised once per device
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceFacts:
+    """One GPU.
+
+    Attributes
+    ----------
+    arch : str
+        ``"sm_90"``.
+    limits : Limits
+    name : str
+        Product name.
+    """
+
+    arch: str
+    limits: Limits
+    name: str
+
+
+_facts: dict[int, DeviceFacts] = {}
+
+
+def device_count() -> int:
+    """Number of GPUs that this process sees.
+
+    Raises
+    ------
+    ToolchainError
+        There is no driver.
+    """
+    (count,) = _check("count the devices", driver.cuInit(0)) or driver.cuDeviceGetCount()[1:]
+    return int(count)
+
+
+def device_facts(device: int) -> DeviceFacts:
+    """Architecture and limits of `device`, asked once."""
+    facts = _facts.get(device)
+    if facts is None:
+        d = Device(device)
+        p = d.properties
+        major, minor = d.compute_capability
+        limits = Limits(
+            arch=major * 10 + minor,
+            grid=(p.max_grid_dim_x, p.max_grid_dim_y, p.max_grid_dim_z),
+            block=(p.max_block_dim_x, p.max_block_dim_y, p.max_block_dim_z),
+            threads_per_block=p.max_threads_per_block,
+            shared_memory_bytes=p.max_shared_memory_per_block_optin,
+            sm_count=p.multiprocessor_count,
+        )
+        facts = _facts[device] = DeviceFacts(f"sm_{major}{minor}", limits, d.name)
+    return facts
+
+
+def device_of_pointer(pointer: int) -> int:
+    """Ordinal of the device that owns the memory at `pointer`."""
+    attribute = driver.CUpointer_attribute.CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL
+    (ordinal,) = _check("find the device of an array", driver.cuPointerGetAttribute(attribute, pointer))
+    return int(ordinal)
+
+
+@dataclass(eq=False, slots=True, weakref_slot=True)
+class LoadedKernel:
+    """A kernel that a device can run; unloaded for real when the last reference to it goes.
+
+    The library is loaded and unloaded here rather than by an ``ObjectCode``: dropping one of those frees nothing.
+    Unloading waits for the kernel's work in flight, so it is right at any time, except for a graph that captured the
+    kernel: such kernels are kept for good (`keep`).
+
+    Attributes
+    ----------
+    kernel : cuda.core.Kernel
+    library : driver.CUlibrary
+    cubin : Cubin
+    device : int
+    registers : int, per thread
+    static_shared_bytes : int, per block
+    threads_per_block : int
+        Largest block that the registers allow.
+    argument_bytes : tuple of int
+        Size of each kernel argument, as the driver reports it.
+    evicted : bool
+        Set when the memory tier has let go of it.
+    users : WeakSet
+        Functions that hold plans for it.
+    """
+
+    kernel: Kernel
+    library: Any
+    cubin: Cubin
+    device: int
+    registers: int
+    static_shared_bytes: int
+    threads_per_block: int
+    argument_bytes: tuple[int, ...]
+    kept: bool = False
+    evicted: bool = False
+    users: Any = field(default_factory=weakref.WeakSet)
+    _shared_bytes: int = DEFAULT_SHARED_BYTES
+    _lock: Any = field(default_factory=threading.Lock)
+
+    def keep(self) -> None:
+        """Never unload: a graph has captured this kernel."""
+        if not self.kept:
+            self.kept = True
+            _kept.append(self)
+
+    def allow_shared_bytes(self, size: int) -> None:
+        """Raise the limit of dynamic shared memory, which the driver sets to 48 kB minus the static part."""
+        with self._lock:
+            if (
+                size + self.static_shared_bytes <= DEFAULT_SHARED_BYTES
+                or size <= self._shared_bytes > DEFAULT_SHARED_BYTES
+            ):
+                return
+            attribute = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+            handle = driver.CUkernel(int(self.kernel.handle))
+            _check(
+                "raise the shared memory limit",
+                driver.cuKernelSetAttribute(attribute, size, handle, _device(self.device)),
+            )
+            self._shared_bytes = size
+
+    def __del__(self) -> None:
+        # At interpreter exit the driver may be gone already, and frees everything by itself.
+        if not self.kept and not sys.is_finalizing():
+            driver.cuLibraryUnload(self.library)
+
+
+_kept: list[LoadedKernel] = []
+
+
+def load(cubin: Cubin, device: int) -> LoadedKernel:
+    """Load `cubin` on `device`.
+
+    Raises
+    ------
+    LaunchError
+        The driver refuses the cubin, or it lacks the kernel.
+    """
+    with run_on(device):
+        library = _check("load the cubin", driver.cuLibraryLoadData(cubin.code, [], [], 0, [], [], 0))[0]
+        try:
+            handle = _check("find the kernel", driver.cuLibraryGetKernel(library, cubin.entry.encode()))[0]
+            kernel = Kernel.from_handle(int(handle))
+            attributes = kernel.attributes
+            return LoadedKernel(
+                kernel,
+                library,
+                cubin,
+                device,
+                attributes.num_regs,
+                attributes.shared_size_bytes,
+                attributes.max_threads_per_block,
+                _argument_bytes(handle),
+            )
+        except BaseException:
+            driver.cuLibraryUnload(library)
+            raise
+
+
+def _argument_bytes(handle: Any) -> tuple[int, ...]:
+    sizes: list[int] = []
+    while True:
+        status, _, size = driver.cuKernelGetParamInfo(handle, len(sizes))
+        if status != driver.CUresult.CUDA_SUCCESS:
+            return tuple(sizes)
+        sizes.append(int(size))
+
+
+def prepare(grid: Grid, loaded: LoadedKernel) -> LaunchConfig:
+    """The launch configuration of `grid`, with the kernel's attributes raised to what it needs."""
+    loaded.allow_shared_bytes(grid.shared_memory_bytes)
+    if grid.cluster is None:
+        return LaunchConfig(
+            grid=grid.grid, block=grid.block, shmem_size=grid.shared_memory_bytes, is_cooperative=grid.cooperative
+        )
+    # cuda.core counts the grid in clusters where one is given; everybody else counts blocks.
+    clusters = tuple(g // c for g, c in zip(grid.grid, grid.cluster, strict=True))
+    return LaunchConfig(
+        grid=clusters,
+        cluster=grid.cluster,
+        block=grid.block,
+        shmem_size=grid.shared_memory_bytes,
+        is_cooperative=grid.cooperative,
+    )
+
+
+streams: dict[int, Stream] = {}
+"""cuda.core's streams by pointer: wrapping one costs microseconds, and a wrapper owns nothing."""
+
+
+def stream_of(pointer: int) -> Stream:
+    """cuda.core's stream for a pointer; 0 is the legacy default stream."""
+    stream = streams.get(pointer)
+    if stream is None:
+        if pointer in (0, 1):
+            stream = LEGACY_DEFAULT_STREAM
+        elif pointer == 2:
+            stream = PER_THREAD_DEFAULT_STREAM
+        else:
+            stream = Stream.from_handle(pointer)
+        if len(streams) >= 1024:  # streams come and go
+            streams.clear()
+        streams[pointer] = stream
+    return stream
+
+
+def zero(pointer: int, size_bytes: int, stream: Stream) -> None:
+    """Zero memory in the order of `stream`."""
+    if size_bytes:
+        _check("zero an output", driver.cuMemsetD8Async(pointer, 0, size_bytes, stream.handle))
+
+
+class run_on:  # noqa: N801 - reads as a statement: with run_on(device):
+    """Make `device` current, and give the caller's context back afterwards."""
+
+    __slots__ = ("_before", "device")
+
+    def __init__(self, device: int) -> None:
+        self.device = device
+        self._before: Any = None
+
+    def __enter__(self) -> None:
+        status, context = driver.cuCtxGetCurrent()
+        if status == driver.CUresult.CUDA_ERROR_NOT_INITIALIZED:
+            context = None
+        self._before = context
+        Device(self.device).set_current()
+
+    def __exit__(self, *_: object) -> None:
+        if self._before is not None and int(self._before):
+            driver.cuCtxSetCurrent(self._before)
+
+
+def _device(device: int) -> Any:
+    return _check("find the device", driver.cuDeviceGet(device))[0]
+
+
+def _check(what: str, result: tuple[Any, ...]) -> tuple[Any, ...]:
+    status, *values = result
+    if status == driver.CUresult.CUDA_SUCCESS:
+        return tuple(values)
+    _, name = driver.cuGetErrorName(status)
+    text = name.decode() if isinstance(name, bytes) else str(name)
+    error = ToolchainError if "INIT" in text or "NO_DEVICE" in text else LaunchError
+    raise error(f"the CUDA driver could not {what}: {text}.")

@@ -1,0 +1,280 @@
+"""The libraries that own arrays: how each describes one, allocates one, and which stream is current for it."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any, Protocol
+
+from cuplate.arguments import ArraySpec, Described, packed_strides
+from cuplate.dtypes import DTYPES
+from cuplate.errors import ArgumentError, DeviceError, DtypeError, LayoutError
+
+__all__ = ["Owner", "find_owner", "stream_pointer"]
+
+
+class Owner(Protocol):
+    """One array library.
+
+    A call asks the owner of its first array for everything that is the library's own: outputs come from its allocator
+    and are of its type, and the call runs on its current stream.
+    """
+
+    name: str
+
+    def describe(self, name: str, array: Any, function: str) -> Described:
+        """Dtype, shape, strides, pointer and device of `array`.
+
+        Raises
+        ------
+        DtypeError, LayoutError, ArgumentError
+            The array is of a dtype that a kernel cannot name, or its state forbids reading its memory.
+        """
+
+    def empty(self, shape: tuple[int, ...], dtype: str, device: int, stream: int | None) -> Any:
+        """A fresh array, allocated in the order of `stream` (a pointer; None: the library's current one)."""
+
+    def current_stream(self, device: int) -> int:
+        """Pointer of the stream that is current for this thread and `device`; 0 for the legacy default stream."""
+
+    def is_capturing(self, stream: int) -> bool:
+        """Whether a graph capture is under way on `stream`."""
+
+
+def find_owner(name: str, value: Any, function: str) -> Owner:
+    """The owner of `value`.
+
+    Raises
+    ------
+    ArgumentError
+        `value` is no array.
+    """
+    kind = type(value)
+    owner = _BY_TYPE.get(kind)
+    if owner is None:
+        owner = _find(kind, value)
+        if owner is None:
+            raise ArgumentError(
+                f"argument {name!r} is no array.",
+                function=function,
+                given=f"{value!r:.60} ({kind.__name__})",
+                allowed="a CuPy array, a torch tensor, or an array with __cuda_array_interface__",
+            )
+        _BY_TYPE[kind] = owner
+    return owner
+
+
+def _find(kind: type, value: Any) -> Owner | None:
+    for base in kind.__mro__:
+        owner = _OWNERS.get((base.__module__.partition(".")[0], base.__name__))
+        if owner is not None:
+            made: Owner = owner()
+            return made
+    return _Interface() if hasattr(value, "__cuda_array_interface__") else None
+
+
+def stream_pointer(stream: Any, function: str) -> int:
+    """The pointer behind a stream object of cuda.core, CuPy, torch or any ``__cuda_stream__``.
+
+    Raises
+    ------
+    ArgumentError
+        It is no stream.
+    """
+    protocol = getattr(stream, "__cuda_stream__", None)
+    if protocol is not None:
+        version, pointer = protocol() if callable(protocol) else protocol
+        return int(pointer)
+    for attribute in ("ptr", "cuda_stream"):
+        pointer = getattr(stream, attribute, None)
+        if isinstance(pointer, int):
+            return pointer
+    raise ArgumentError(
+        "stream= is no stream.",
+        function=function,
+        given=f"{stream!r:.60} ({type(stream).__name__})",
+        allowed="a stream of CuPy, torch or cuda.core, or an object with __cuda_stream__",
+    )
+
+
+def element_strides(name: str, strides: tuple[int, ...], itemsize: int, function: str) -> tuple[int, ...]:
+    """Strides in bytes as strides in elements."""
+    if any(s % itemsize for s in strides):
+        raise LayoutError(
+            f"array {name!r} has strides that are no multiple of its element size.",
+            function=function,
+            given=f"strides {list(strides)} bytes, elements of {itemsize} bytes",
+        )
+    return tuple(s // itemsize for s in strides)
+
+
+def _known(name: str, dtype: str, function: str) -> str:
+    if dtype not in DTYPES:
+        raise DtypeError(
+            f"array {name!r} is {dtype}, which a kernel cannot name.", function=function, allowed=", ".join(DTYPES)
+        )
+    return dtype
+
+
+class _Cupy:
+    name = "cupy"
+
+    def __init__(self) -> None:
+        import cupy
+
+        self.cupy = cupy
+        self.dtypes: dict[str, Any] = {}
+
+    def describe(self, name: str, array: Any, function: str) -> Described:
+        dtype = _known(name, array.dtype.name, function)
+        strides = element_strides(name, array.strides, array.dtype.itemsize, function)
+        return Described(name, array.data.ptr, dtype, array.shape, strides, ("cuda", array.data.device_id))
+
+    def dtype(self, name: str) -> Any:
+        """CuPy's dtype object."""
+        if name not in self.dtypes:
+            import numpy
+
+            self.dtypes[name] = numpy.dtype(name)
+        return self.dtypes[name]
+
+    def empty(self, shape: tuple[int, ...], dtype: str, device: int, stream: int | None) -> Any:
+        with self.cupy.cuda.Device(device), self._on(stream, device):
+            return self.cupy.ndarray(shape, self.dtype(dtype))
+
+    @contextlib.contextmanager
+    def _on(self, stream: int | None, device: int) -> Iterator[None]:
+        if stream is None:
+            yield
+        else:
+            with self.cupy.cuda.ExternalStream(stream, device):
+                yield
+
+    def current_stream(self, device: int) -> int:
+        return int(self.cupy.cuda.get_current_stream(device).ptr)
+
+    def is_capturing(self, stream: int) -> bool:
+        return stream not in (0, 1) and bool(self.cupy.cuda.runtime.streamIsCapturing(stream))
+
+
+class _Torch:
+    name = "torch"
+
+    def __init__(self) -> None:
+        import torch
+
+        self.torch = torch
+
+    def describe(self, name: str, array: Any, function: str) -> Described:
+        if array.is_conj() or array.is_neg():
+            raise LayoutError(
+                f"tensor {name!r} is a lazy conjugate or negative view: its memory holds other values.",
+                function=function,
+                try_=f"{name}.resolve_conj().resolve_neg()",
+            )
+        if array.requires_grad and self.torch.is_grad_enabled():
+            raise ArgumentError(
+                f"tensor {name!r} requires a gradient, which a kernel does not compute.",
+                function=function,
+                try_=f"{name}.detach(), or torch.no_grad()",
+            )
+        dtype = _known(name, str(array.dtype).removeprefix("torch."), function)
+        device = ("cuda", array.get_device()) if array.is_cuda else (array.device.type, 0)
+        return Described(name, array.data_ptr(), dtype, tuple(array.shape), tuple(array.stride()), device)
+
+    def empty(self, shape: tuple[int, ...], dtype: str, device: int, stream: int | None) -> Any:
+        torch = self.torch
+        if stream is None:
+            return torch.empty(shape, dtype=getattr(torch, dtype), device=f"cuda:{device}")
+        with torch.cuda.stream(torch.cuda.ExternalStream(stream, device=device)):
+            return torch.empty(shape, dtype=getattr(torch, dtype), device=f"cuda:{device}")
+
+    def current_stream(self, device: int) -> int:
+        return int(self.torch._C._cuda_getCurrentRawStream(device))
+
+    def is_capturing(self, stream: int) -> bool:
+        return bool(self.torch.cuda.is_current_stream_capturing())
+
+
+class _Numpy:
+    name = "numpy"
+
+    def describe(self, name: str, array: Any, function: str) -> Described:
+        dtype = _known(name, array.dtype.name, function)
+        strides = element_strides(name, array.strides, array.dtype.itemsize, function)
+        pointer = array.__array_interface__["data"][0]
+        return Described(name, pointer, dtype, array.shape, strides, ("cpu", 0), not array.flags.writeable)
+
+    def empty(self, shape: tuple[int, ...], dtype: str, device: int, stream: int | None) -> Any:
+        import numpy
+
+        return numpy.empty(shape, dtype)
+
+    def current_stream(self, device: int) -> int:
+        return 0
+
+    def is_capturing(self, stream: int) -> bool:
+        return False
+
+
+class _Interface:
+    """Arrays known only by ``__cuda_array_interface__``: read, and written through ``out=``, never allocated."""
+
+    name = "__cuda_array_interface__"
+
+    def describe(self, name: str, array: Any, function: str) -> Described:
+        import numpy
+
+        facts = array.__cuda_array_interface__
+        dtype = numpy.dtype(facts["typestr"])
+        _known(name, dtype.name, function)
+        pointer, readonly = facts["data"]
+        shape = tuple(facts["shape"])
+        strides = facts.get("strides")
+        steps = packed_strides(shape) if strides is None else element_strides(name, strides, dtype.itemsize, function)
+        return Described(name, pointer or 0, dtype.name, shape, steps, ("cuda", _device_of(pointer)), bool(readonly))
+
+    def empty(self, shape: tuple[int, ...], dtype: str, device: int, stream: int | None) -> Any:
+        raise DeviceError(
+            "the output cannot be allocated: its library is only known by __cuda_array_interface__.", try_="out="
+        )
+
+    def current_stream(self, device: int) -> int:
+        return 0
+
+    def is_capturing(self, stream: int) -> bool:
+        return False
+
+
+def _device_of(pointer: int) -> int:
+    from cuplate.backend.cuda.device import device_of_pointer
+
+    return device_of_pointer(pointer)
+
+
+class _Spec:
+    name = "cuplate"
+
+    def describe(self, name: str, array: ArraySpec, function: str) -> Described:
+        dtype = _known(name, array.dtype, function)
+        shape = None if array.shape is None else tuple(array.shape)
+        strides = packed_strides(shape or ()) if array.strides is None else tuple(array.strides)
+        return Described(name, array.alignment, dtype, shape, strides, None)
+
+    def empty(self, shape: tuple[int, ...], dtype: str, device: int, stream: int | None) -> Any:
+        raise AssertionError("an ArraySpec is never launched")
+
+    def current_stream(self, device: int) -> int:
+        raise AssertionError("an ArraySpec is never launched")
+
+    def is_capturing(self, stream: int) -> bool:
+        return False
+
+
+_OWNERS: dict[tuple[str, str], Any] = {
+    ("cupy", "ndarray"): _Cupy,
+    ("torch", "Tensor"): _Torch,
+    ("numpy", "ndarray"): _Numpy,
+    ("cuplate", "ArraySpec"): _Spec,
+}
+_BY_TYPE: dict[type, Owner] = {}

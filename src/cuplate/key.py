@@ -1,0 +1,157 @@
+"""The content key: all that decides a cubin, and nothing else. The one place that hashes.
+
+No path, time, id, address or salted hash gets in, so that other processes, users and machines find the same entry.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from cuplate.backend.protocol import Toolchain
+from cuplate.headers import Closure
+from cuplate.options import Options
+
+if TYPE_CHECKING:
+    from cuplate.render import Source
+
+__all__ = ["KEY_SCHEMA", "Key", "difference", "make"]
+
+KEY_SCHEMA = 1
+"""Raised whenever the same ingredients would give another cubin, or are spelled in another way."""
+
+_NAMED_HEADERS = 64  # beyond that many of the user's headers one digest stands for all
+# They follow from other ingredients, and explain nothing while one of those differs too.
+_DERIVED = ("headers", "program key")
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """Identity of one cubin.
+
+    Attributes
+    ----------
+    digest : bytes
+        SHA-256 over the ingredients, 32 bytes.
+    ingredients : tuple of (str, str)
+        What it was made of, in order: short values as they are, long ones by their SHA-256. Stored beside the cubin, so
+        that a miss can be explained.
+    storable : bool
+        False when something decides the binary that the key cannot see.
+    reason : str or None
+        What that is, one sentence.
+    """
+
+    digest: bytes
+    ingredients: tuple[tuple[str, str], ...]
+    storable: bool = True
+    reason: str | None = None
+
+    @property
+    def hex(self) -> str:
+        """The digest, 64 hexadecimal digits."""
+        return self.digest.hex()
+
+
+def make(
+    source: Source,
+    options: Options,
+    toolchain: Toolchain,
+    arch: str,
+    closure: Closure,
+    *,
+    program_key: bytes = b"",
+    checks: str = "",
+) -> Key:
+    """The key of a rendered source.
+
+    Parameters
+    ----------
+    source : Source
+        Its text counts (with ``#line`` only where line numbers reach the cubin) and its entry; its template's name and
+        parameters do not: equal renders share a cubin.
+    options : Options
+        In canonical form. Include directories count by what is in them, see `closure`.
+    toolchain : Toolchain
+        The compiler by name and full build.
+    arch : str
+        ``"sm_90a"``.
+    closure : Closure
+        The headers, by content.
+    program_key : bytes, optional
+        ``cuda.core``'s own key of the program.
+    checks : str, optional
+        Text that the compiler gets after the source.
+
+    Returns
+    -------
+    Key
+        Storable exactly if the closure is.
+    """
+    text = source.text_with_lines() if options.keeps_lines else source.text
+    ingredients = (
+        ("schema", str(KEY_SCHEMA)),
+        ("source", _sha256(text)),
+        ("kernel", source.entry),
+        ("options", "\n".join(options.canonical())),  # no option holds a line break, so nothing runs together
+        ("compiler", f"{toolchain.name} {toolchain.build}"),
+        ("arch", arch),
+        *_headers(closure),
+        ("parameter checks", _sha256(checks) if checks else "none"),
+        ("program key", program_key.hex() or "none"),
+    )
+    return Key(_fold(ingredients), ingredients, closure.storable, closure.reason)
+
+
+def difference(a: Iterable[tuple[str, str]], b: Iterable[tuple[str, str]]) -> tuple[str, ...]:
+    """Names of the ingredients that differ between two keys, in order.
+
+    Parameters
+    ----------
+    a, b : iterable of (str, str)
+        ``ingredients`` of two keys.
+
+    Returns
+    -------
+    tuple of str
+        Empty for equal keys. An ingredient that follows from others is named only when it differs alone.
+    """
+    first, second = _by_name(a), _by_name(b)
+    names = [n for n in dict.fromkeys((*first, *second)) if first.get(n) != second.get(n)]
+    telling = [n for n in names if n not in _DERIVED]
+    return tuple(telling or names)
+
+
+def _by_name(ingredients: Iterable[tuple[str, str]]) -> dict[str, tuple[str, ...]]:
+    """Values by name; two headers of one name (``#include_next``) keep both values."""
+    found: dict[str, tuple[str, ...]] = {}
+    for name, value in ingredients:
+        found[name] = (*found.get(name, ()), value)
+    return found
+
+
+def _headers(closure: Closure) -> tuple[tuple[str, str], ...]:
+    if not (closure.files or closure.absent or closure.toolkit):
+        return (("headers", "none"),)
+    named = closure.files if len(closure.files) <= _NAMED_HEADERS else ()
+    return (
+        ("headers", closure.digest),
+        *((f"header {name}", digest) for name, digest in named),
+        *((("toolkit headers", closure.toolkit),) if closure.toolkit else ()),
+    )
+
+
+def _sha256(text: str) -> str:
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def _fold(ingredients: Iterable[tuple[str, str]]) -> bytes:
+    """SHA-256 over length-prefixed names and values, so that no byte can move from one to the next."""
+    state = hashlib.sha256(b"cuplate key")
+    for pair in ingredients:
+        for field in pair:
+            data = field.encode("utf-8", "surrogatepass")
+            state.update(len(data).to_bytes(8, "little") + data)
+    return state.digest()
