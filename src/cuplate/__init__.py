@@ -1,0 +1,145 @@
+"""cuplate turns a CUDA C++ kernel template into a Python function: decorate a signature, then call it.
+
+    from cuplate import Array, specialize
+
+This is the front door. It is lazy: a name is imported when it is first used, so that ``import cuplate`` loads no other
+module, not even of the standard library, and touches no disk.
+"""
+
+import sys
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "ArgumentError",
+    "Array",
+    "ArraySpec",
+    "CacheInfo",
+    "CachePolicy",
+    "CacheWarning",
+    "CaptureError",
+    "CompileError",
+    "CuplateError",
+    "CuplateWarning",
+    "DeclarationError",
+    "DeviceError",
+    "DtypeError",
+    "ExpressionError",
+    "Inline",
+    "KernelNotFoundError",
+    "LaunchError",
+    "LayoutError",
+    "Options",
+    "ParameterError",
+    "ScalarOverflowError",
+    "ShapeError",
+    "Specialized",
+    "TemplateError",
+    "ToolchainError",
+    "VariantWarning",
+    "__version__",
+    "cache",
+    "configure",
+    "f16",
+    "f32",
+    "f64",
+    "i8",
+    "i16",
+    "i32",
+    "i64",
+    "kernels",
+    "specialize",
+    "subscribe",
+    "testing",
+    "u8",
+    "u16",
+    "u32",
+    "u64",
+]
+
+# `typing.TYPE_CHECKING` without importing typing; type checkers know the name.
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from cuplate import cache, kernels, testing
+    from cuplate import config as config
+    from cuplate import errors as errors
+    from cuplate import events as events
+    from cuplate import typing as typing
+    from cuplate.arguments import ArraySpec
+    from cuplate.cache import configure
+    from cuplate.cache.policy import CachePolicy
+    from cuplate.cache.stats import CacheInfo
+    from cuplate.errors import (
+        ArgumentError,
+        CacheWarning,
+        CaptureError,
+        CompileError,
+        CuplateError,
+        CuplateWarning,
+        DeclarationError,
+        DeviceError,
+        DtypeError,
+        ExpressionError,
+        KernelNotFoundError,
+        LaunchError,
+        LayoutError,
+        ParameterError,
+        ScalarOverflowError,
+        ShapeError,
+        TemplateError,
+        ToolchainError,
+        VariantWarning,
+    )
+    from cuplate.events import subscribe
+    from cuplate.options import Options
+    from cuplate.scalars import f16, f32, f64, i8, i16, i32, i64, u8, u16, u32, u64
+    from cuplate.specialize import specialize
+    from cuplate.template import Inline
+    from cuplate.typing import Array, Specialized
+
+# Rooms that are attributes of the package as they are; `typing`, `config`, `errors` and `events` stay out of `__all__`,
+# where a star import would put them over a caller's own names.
+_MODULES = frozenset({"cache", "config", "errors", "events", "kernels", "testing", "typing"})
+
+# Where every other name lives. `tests/test_import.py` holds this against the block above.
+_HOMES = {
+    "arguments": ("ArraySpec",),
+    "cache": ("configure",),
+    "cache.policy": ("CachePolicy",),
+    "cache.stats": ("CacheInfo",),
+    "errors": tuple(name for name in __all__ if name.endswith(("Error", "Warning"))),
+    "events": ("subscribe",),
+    "options": ("Options",),
+    "scalars": ("f16", "f32", "f64", "i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64"),
+    "specialize": ("specialize",),
+    "template": ("Inline",),
+    "typing": ("Array", "Specialized"),
+}
+_HOME = {name: module for module, names in _HOMES.items() for name in names}
+
+
+def __getattr__(name: str) -> object:
+    """Import what was asked for, once."""
+    from importlib import import_module
+
+    if name in _MODULES:
+        return import_module(f"{__name__}.{name}")
+    if name not in _HOME:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}", name=name, obj=sys.modules[__name__])
+    value: object = getattr(import_module(f"{__name__}.{_HOME[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__, *_MODULES} - {"sys", "TYPE_CHECKING"})
+
+
+class _FrontDoor(type(sys)):  # type: ignore[misc]  # ModuleType, without importing types
+    def __setattr__(self, name: str, value: object) -> None:
+        """Keep `cuplate.specialize` the function: importing the module of that name would put the module there."""
+        if name not in _HOME or not isinstance(value, type(sys)):
+            super().__setattr__(name, value)
+
+
+sys.modules[__name__].__class__ = _FrontDoor

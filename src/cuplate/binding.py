@@ -1,0 +1,308 @@
+"""One decoration, parsed and checked once: what `specialize` says beside the signature."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from cuplate.dtypes import DTYPES
+from cuplate.errors import DeclarationError
+from cuplate.expression import DEVICE_FACTS, Expression, parse
+from cuplate.options import Options
+from cuplate.signature import RESERVED, Signature
+from cuplate.specialization import Fact
+from cuplate.template import Inline, Template, check_names, names_in, read
+
+__all__ = ["Binding", "Scratch", "read_binding"]
+
+DEFAULT_BLOCK = (256,)
+
+
+@dataclass(frozen=True, slots=True)
+class Scratch:
+    """Memory that a call allocates for the kernel alone: `size` elements of `dtype`."""
+
+    name: str
+    dtype: str
+    size: Expression
+
+
+@dataclass(frozen=True, slots=True)
+class Binding:
+    """A signature, a template and how they meet.
+
+    Attributes
+    ----------
+    signature : Signature
+    template : Template
+    entry : str
+        Jinja source of the kernel's name.
+    options : Options
+        What reaches the compiler.
+    tiles : tuple of (Expression, Expression)
+        (size, tile) for grid x, y, z.
+    block : tuple of Expression
+        Threads in x, y, z.
+    grid : tuple of Expression, callable or None
+        Blocks in x, y, z, when not covered by tiles.
+    cluster : tuple of Expression or None
+        Blocks of a cluster.
+    shared_bytes : Expression or None
+        Dynamic shared memory.
+    cooperative : bool
+        Whether all blocks must be resident.
+    static : frozenset of str
+        Axes that are constants in the text.
+    mutates : tuple of str
+        Array arguments that the kernel writes.
+    zeroed : tuple of str
+        Written arrays that are zeroed first.
+    scratch : tuple of Scratch
+    require : tuple of Expression
+        Conditions on a call.
+    arguments : tuple of (str, Expression or None) or None
+        The kernel's own order: our names, or expressions passed as integers; None for the standard order, or to match
+        by name.
+    facts : frozenset of Fact
+        Layout facts that the template, `arguments` or an expression reads.
+    """
+
+    signature: Signature
+    template: Template
+    entry: str
+    options: Options
+    tiles: tuple[tuple[Expression, Expression], ...]
+    block: tuple[Expression, ...]
+    grid: tuple[Expression, ...] | Callable[[Any], Any] | None
+    cluster: tuple[Expression, ...] | None
+    shared_bytes: Expression | None
+    cooperative: bool
+    static: frozenset[str]
+    mutates: tuple[str, ...]
+    zeroed: tuple[str, ...]
+    scratch: tuple[Scratch, ...]
+    require: tuple[Expression, ...]
+    arguments: tuple[tuple[str, Expression | None], ...] | None
+    facts: frozenset[Fact]
+
+    @property
+    def written(self) -> frozenset[str]:
+        """Names of the arrays that the kernel may write."""
+        return frozenset((*self.mutates, *(o.name for o in self.signature.outputs), *(s.name for s in self.scratch)))
+
+    def expressions(self) -> list[Expression]:
+        """Every expression of the decoration."""
+        grid = self.grid if isinstance(self.grid, tuple) else ()
+        single = [self.shared_bytes] if self.shared_bytes else []
+        pairs = [e for pair in self.tiles for e in pair]
+        scratch = [s.size for s in self.scratch]
+        return [*pairs, *self.block, *grid, *(self.cluster or ()), *single, *scratch, *self.require]
+
+
+def read_binding(
+    signature: Signature, template: str | Path | Inline, *, anchor: Path | None, keywords: Mapping[str, Any]
+) -> Binding:
+    """Check the keywords of `specialize` against `signature`, and the template against both.
+
+    Parameters
+    ----------
+    signature : Signature
+    template : str, Path or Inline
+    anchor : Path or None
+        Folder of the file that decorates; relative templates are looked up there first.
+    keywords : mapping
+        As given to `specialize`.
+
+    Raises
+    ------
+    DeclarationError, ExpressionError, TemplateError
+        At decoration, before anything is called.
+    """
+    return _Reader(signature, keywords).read(read(template, anchor=anchor, function=signature.function))
+
+
+class _Reader:
+    def __init__(self, signature: Signature, keywords: Mapping[str, Any]) -> None:
+        self.signature = signature
+        self.keywords = keywords
+        self.function = signature.function
+        self.arrays = [a.name for a in signature.arrays] + [o.name for o in signature.outputs]
+        self.parameters = [p.name for p in signature.parameters]
+        self.names = [*signature.axes, *self.parameters]
+
+    def _fail(self, summary: str, **facts: Any) -> DeclarationError:
+        return DeclarationError(summary, function=self.function, **facts)
+
+    def read(self, template: Template) -> Binding:
+        k = self.keywords
+        mutates = self._names("mutates", k["mutates"], [a.name for a in self.signature.arrays])
+        if not self.signature.outputs and not mutates:
+            raise self._fail(
+                "the kernel has no output: the return annotation is None and mutates= names no array.",
+                try_='mutates="x", or a return annotation',
+            )
+        scratch = self._scratch(k["scratch"])
+        written = [*(o.name for o in self.signature.outputs), *mutates, *(s.name for s in scratch)]
+        binding = Binding(
+            signature=self.signature,
+            template=template,
+            entry=self._entry(k["entry"]),
+            options=Options.from_value(k["options"]),
+            tiles=self._tiles(k["tiles"], k["grid"]),
+            block=self._dimensions("block", DEFAULT_BLOCK if k["block"] is None else k["block"]),
+            grid=k["grid"] if callable(k["grid"]) or k["grid"] is None else self._dimensions("grid", k["grid"]),
+            cluster=None if k["cluster"] is None else self._dimensions("cluster", k["cluster"]),
+            shared_bytes=None if k["shared_bytes"] is None else self._parse(k["shared_bytes"], "shared_bytes"),
+            cooperative=bool(k["cooperative"]),
+            static=frozenset(self._names("static", k["static"], list(self.signature.axes))),
+            mutates=mutates,
+            zeroed=self._names("zeroed", k["zeroed"], written),
+            scratch=scratch,
+            require=tuple(self._parse(text, f"require[{i}]") for i, text in enumerate(_sequence(k["require"]))),
+            arguments=self._arguments(k["args"], [s.name for s in scratch]),
+            facts=frozenset(),
+        )
+        self._check_template(binding)
+        return self._with_facts(binding)
+
+    def _with_facts(self, binding: Binding) -> Binding:
+        facts = set(binding.template.facts)
+        for expression in binding.expressions():
+            facts |= expression.facts
+        facts |= {fact for _, e in binding.arguments or () if e is not None for fact in e.facts}
+        unknown = {f for f in facts if f.array not in (*self.arrays, *(s.name for s in binding.scratch))}
+        return replace(binding, facts=frozenset(facts - unknown))
+
+    # keywords ---------------------------------------------------------------------------------------------------------
+
+    def _parse(self, text: Any, where: str) -> Expression:
+        return parse(text, names=[*self.names, *DEVICE_FACTS], arrays=self.arrays, function=self.function, where=where)
+
+    def _entry(self, entry: str | None) -> str:
+        if entry is None:
+            return self.function
+        if not isinstance(entry, str) or not entry.strip():
+            raise self._fail("entry= is the kernel's name in the source.", given=repr(entry), try_='entry="sgemm"')
+        return entry.strip()
+
+    def _names(self, keyword: str, value: Any, allowed: Sequence[str]) -> tuple[str, ...]:
+        names = tuple(_sequence(value))
+        for name in names:
+            if name not in allowed:
+                near = difflib.get_close_matches(str(name), allowed, 1)
+                raise self._fail(
+                    f"{keyword}= names {name!r}, which it cannot.",
+                    allowed=", ".join(allowed) or "nothing here",
+                    try_=repr(near[0]) if near else None,
+                )
+        return names
+
+    def _dimensions(self, keyword: str, value: Any) -> tuple[Expression, ...]:
+        items = tuple(value) if isinstance(value, (tuple, list)) else (value,)
+        if not 1 <= len(items) <= 3:
+            raise self._fail(f"{keyword}= has {len(items)} dimensions.", allowed="1 to 3")
+        return tuple(self._parse(item, f"{keyword}[{i}]") for i, item in enumerate(items))
+
+    def _tiles(self, tiles: Mapping[str, Any] | None, grid: Any) -> tuple[tuple[Expression, Expression], ...]:
+        if tiles is not None and grid is not None:
+            raise self._fail("tiles= and grid= both give the grid.", try_="one of them")
+        if tiles is None:
+            if grid is None:
+                self._check_default_grid()
+            return ()
+        if not isinstance(tiles, Mapping) or not 1 <= len(tiles) <= 3:
+            raise self._fail(
+                "tiles= maps one to three axes to tile sizes, for grid x, y, z in that order.",
+                given=repr(tiles),
+                try_='tiles={"N": "tile"}',
+            )
+        return tuple(
+            (self._parse(size, f"tiles key {size!r}"), self._parse(tile, f"tiles[{size!r}]"))
+            for size, tile in tiles.items()
+        )
+
+    def _check_default_grid(self) -> None:
+        """One thread per element of the first output is a guess; refuse it where it is likely wrong."""
+        outputs = self.signature.outputs
+        if not outputs:
+            return
+        covered = {axis.name for o in outputs for axis in o.axes} | {
+            n for o in outputs for axis in o.axes if axis.expression for n in axis.expression.names
+        }
+        for array in self.signature.arrays:
+            for axis in array.axes:
+                if axis.name and axis.name not in covered:
+                    raise self._fail(
+                        f"axis {axis.name!r} of {array.name!r} is in no output, so one thread per output element is no "
+                        "safe guess for the grid.",
+                        try_='tiles={"N": "tile"} or grid=("cdiv(N, 256)",)',
+                    )
+
+    def _scratch(self, scratch: Mapping[str, Any] | None) -> tuple[Scratch, ...]:
+        result = []
+        for name, value in (scratch or {}).items():
+            if not (isinstance(value, tuple) and len(value) == 2 and value[0] in DTYPES):
+                raise self._fail(
+                    f"scratch={{{name!r}: {value!r}}} is not (dtype, size).",
+                    allowed=", ".join(DTYPES),
+                    try_=f'scratch={{"{name}": ("uint64", "cdiv(N, tile)")}}',
+                )
+            if name in (*self.names, *self.arrays, *RESERVED):
+                raise self._fail(f"the scratch name {name!r} is taken.", try_=f"{name}_")
+            result.append(Scratch(name, value[0], self._parse(value[1], f"scratch[{name!r}]")))
+        return tuple(result)
+
+    def _arguments(self, args: Any, scratch: list[str]) -> tuple[tuple[str, Expression | None], ...] | None:
+        if args is None:
+            return None
+        tokens = tuple(args.replace(",", " ").split()) if isinstance(args, str) else tuple(args)
+        plain = {*self.arrays, *(s.name for s in self.signature.scalars), *self.signature.axes, *scratch}
+        for token in tokens:
+            if token in self.parameters:
+                raise self._fail(
+                    f"args= names the parameter {token!r}: a compile-time value is in the text, not in the list."
+                )
+        missing = [a for a in (*self.arrays, *scratch) if a not in tokens and not self._is_optional(a)]
+        if missing:
+            raise self._fail(f"args= leaves out the array {missing[0]!r}.", given=" ".join(tokens))
+        return tuple((t, None if t in plain else self._parse(t, "args")) for t in tokens)
+
+    def _is_optional(self, name: str) -> bool:
+        return any(a.name == name and a.optional for a in self.signature.arrays)
+
+    # template ---------------------------------------------------------------------------------------------------------
+
+    def _check_template(self, binding: Binding) -> None:
+        kinds = dict.fromkeys(self.parameters, "parameter") | dict.fromkeys(self.signature.axes, "axis")
+        kinds |= {s.name: "scalar" for s in self.signature.scalars}
+        kinds |= dict.fromkeys([*self.arrays, *(s.name for s in binding.scratch)], "array")
+        used = {n for e in binding.expressions() for n in e.names}
+        used |= {a.dtype_parameter for a in (*self.signature.arrays, *self.signature.outputs) if a.dtype_parameter}
+        used |= {n for a in (*self.signature.arrays, *self.signature.outputs) for x in a.axes if x.expression
+                 for n in x.expression.names}  # fmt: skip
+        used |= names_in(binding.entry, function=self.function)
+        if callable(binding.grid):
+            used |= set(self.parameters)  # a callable may read any of them
+        check_names(
+            binding.template,
+            known=kinds,
+            parameters=self.parameters,
+            used_elsewhere=used,
+            function=self.function,
+            arguments=[a.name for a in self.signature.arguments],
+        )
+        if binding.arguments is not None and binding.template.writes_args:
+            raise self._fail(
+                "args= is for a kernel that writes its own parameter list, but the template uses {{ args }}.",
+                try_="leave out one of them",
+            )
+
+
+def _sequence(value: Any) -> Iterable[Any]:
+    """A lone string stands for one item."""
+    if value is None:
+        return ()
+    return (value,) if isinstance(value, (str, bool, int)) else tuple(value)

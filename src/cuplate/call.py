@@ -1,0 +1,169 @@
+"""One call, checked: names, parameters, arrays, sizes, layouts and devices, before anything is compiled or launched."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from cuplate import arguments as checks
+from cuplate.arguments import ArraySpec, Described, Solved
+from cuplate.backend import owners
+from cuplate.backend.owners import Owner
+from cuplate.binding import Binding
+from cuplate.errors import ArgumentError, LayoutError
+from cuplate.signature import ArrayArgument
+
+__all__ = ["Call", "check_call"]
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One call that passed every check which needs no compiler.
+
+    Attributes
+    ----------
+    values : mapping
+        Arguments, parameters, ``out`` and ``stream`` as given, defaults filled in.
+    parameters : tuple of (str, object)
+        Checked, in one spelling each.
+    arrays : dict of str to Described or None
+        Arguments and given outputs; None for an absent optional.
+    owner : Owner or None
+        Library of the first array.
+    device : tuple of (str, int) or None
+        Where the arrays are; None when all are `ArraySpec`.
+    outputs : dict of str to array
+        Those given as ``out=``.
+    solved : Solved
+        Sizes and dtypes.
+    """
+
+    values: Mapping[str, Any]
+    parameters: tuple[tuple[str, Any], ...]
+    arrays: dict[str, Described | None]
+    owner: Owner | None
+    device: tuple[str, int] | None
+    outputs: dict[str, Any]
+    solved: Solved
+
+    def called_as(self, function: str) -> str:
+        """The call in one line, for messages."""
+        arrays = [f"{n}={a.dtype}{list(a.shape or ())}" for n, a in self.arrays.items() if a is not None]
+        return f"{function}({', '.join([*arrays, *(f'{n}={v!r}' for n, v in self.parameters)])})"
+
+
+def check_call(
+    binding: Binding,
+    given: Mapping[str, Any],
+    more: Sequence[Any],
+    unknown: Mapping[str, Any],
+    *,
+    partial: bool = False,
+) -> Call:
+    """Check one call.
+
+    Parameters
+    ----------
+    binding : Binding
+    given : mapping
+        Values under known names.
+    more, unknown : sequence, mapping
+        What fits no name.
+    partial : bool
+        True for `inspect` and its kind: arrays may be `ArraySpec`, a dtype's name, or left out where it is fixed.
+
+    Raises
+    ------
+    ArgumentError, ParameterError, DtypeError, ShapeError, LayoutError, DeviceError
+    """
+    return _Checker(binding, partial).check(given, more, unknown)
+
+
+class _Checker:
+    def __init__(self, binding: Binding, partial: bool) -> None:
+        self.binding = binding
+        self.signature = binding.signature
+        self.function = binding.signature.function
+        self.partial = partial
+        self.owner: Owner | None = None
+        self.arrays: dict[str, Described | None] = {}
+
+    def check(self, given: Mapping[str, Any], more: Sequence[Any], unknown: Mapping[str, Any]) -> Call:
+        values = checks.bind(self.signature, given, more, unknown, partial=self.partial)
+        parameters = checks.check_parameters(self.signature, values)
+        for argument in self.signature.arrays:
+            value = self._spec(argument, values) if self.partial else values[argument.name]
+            if value is None and argument.optional:
+                self.arrays[argument.name] = None
+            else:
+                self._describe(argument.name, value)
+        outputs = self._given_outputs(values.get("out"))
+        for name, value in outputs.items():
+            self._describe(name, value)
+        present = [a for a in self.arrays.values() if a is not None]
+        device = checks.check_devices(present, self.function)
+        solved = checks.solve(self.signature, self.arrays, dict(parameters), outputs)
+        self._check_layouts()
+        return Call(values, parameters, self.arrays, self.owner, device, outputs, solved)
+
+    def _describe(self, name: str, value: Any) -> None:
+        owner = owners.find_owner(name, value, self.function)
+        self.owner = self.owner or owner
+        self.arrays[name] = owner.describe(name, value, self.function)
+
+    def _spec(self, argument: ArrayArgument, values: Mapping[str, Any]) -> Any:
+        """An array of `inspect`: real, an `ArraySpec`, a dtype's name, or left out where its dtype is fixed."""
+        value = values.get(argument.name)
+        if isinstance(value, str):
+            return ArraySpec(None, value)
+        if argument.name not in values:
+            if len(argument.dtypes) > 1 and argument.dtype_parameter is None:
+                raise ArgumentError(
+                    f"argument {argument.name!r} is needed: its dtype is open.",
+                    function=self.function,
+                    allowed=", ".join(argument.dtypes),
+                    try_=f'{argument.name}="{argument.dtypes[-1]}"',
+                )
+            return ArraySpec(None, self._only_dtype(argument, values))
+        return value
+
+    def _only_dtype(self, argument: ArrayArgument, values: Mapping[str, Any]) -> str:
+        if argument.dtype_parameter is None:
+            return argument.dtypes[0]
+        value = values[argument.dtype_parameter]
+        return checks.dtype_name(value, lambda: ArgumentError(f"{value!r} is no dtype.", function=self.function))
+
+    def _given_outputs(self, out: Any) -> dict[str, Any]:
+        names = [o.name for o in self.signature.outputs]
+        if out is None:
+            return {}
+        if not names:
+            raise ArgumentError("the function has no output, so out= has no meaning.", function=self.function)
+        if self.signature.result_type is None:
+            return {names[0]: out}
+        values = tuple(out) if isinstance(out, (tuple, list)) else (out,)
+        if len(values) != len(names):
+            raise ArgumentError(f"out= holds {len(values)} arrays.", function=self.function, allowed=", ".join(names))
+        return dict(zip(names, values, strict=True))
+
+    def _check_layouts(self) -> None:
+        written = self.binding.written
+        for argument in (*self.signature.arrays, *self.signature.outputs):
+            array = self.arrays.get(argument.name)
+            if array is None:
+                continue
+            if argument.name in written:
+                checks.check_writable(array, self.function)
+                self._check_zeroed(array)
+            checks.check_layout(array, self.binding.facts, argument.axes, self.function)
+        checks.check_overlap([a for a in self.arrays.values() if a is not None], written, self.function)
+
+    def _check_zeroed(self, array: Described) -> None:
+        if array.name in self.binding.zeroed and array.order == "strided":
+            raise LayoutError(
+                f"{array.name!r} is zeroed before the launch, and has gaps that must not be.",
+                function=self.function,
+                given=f"{array.name}: {array.dtype}{list(array.shape or ())} with strides {list(array.strides)}",
+                try_=f"a contiguous {array.name}",
+            )

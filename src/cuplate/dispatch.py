@@ -1,0 +1,266 @@
+"""The generated functions of the hot path: one that looks a call up, one that runs a plan. Text in, functions out.
+
+A specialized function is a plain Python function, so that calling it costs what calling a function costs. Its code is
+generated from the signature: it makes one flat tuple of parameters, dtypes and shapes, looks it up in one dictionary and
+hands the arrays to the plan's *runner*. Everything that does not fit this narrow way (another array library, a view, a
+given stream, a wrong name) goes to ``cold``, which checks everything and can do all that the hot path can.
+"""
+
+from __future__ import annotations
+
+import inspect
+import itertools
+import linecache
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from types import FunctionType
+from typing import Any
+
+from cuplate.plan import Recipe
+from cuplate.signature import Signature
+
+__all__ = ["MISSING", "Runner", "RunnerShape", "dispatcher", "key_function", "plan_values", "runner"]
+
+
+class _Missing:
+    """Stands for a value that the caller did not give; has no attribute that the hot path reads."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return "<missing>"
+
+
+MISSING = _Missing()
+AGAIN = object()  # what a runner returns when the call needs the cold path after all
+
+Runner = Callable[..., Any]
+_serial = itertools.count()
+_EMPTY = inspect.Parameter.empty
+
+
+def dispatcher(
+    signature: Signature,
+    namespace: dict[str, Any],
+    aligned: Sequence[tuple[str, int]] = (),
+    *,
+    several_devices: bool = False,
+) -> FunctionType:
+    """The function that users call.
+
+    Parameters
+    ----------
+    signature : Signature
+    namespace : dict
+        Becomes the function's globals. Read on the hot path: ``_plans`` (plan key to plan), ``_cold``, ``_missing``,
+        ``_again``, ``_listeners``, ``_value_key`` and, with `several_devices`, ``_current_device``.
+    aligned : sequence of (str, int)
+        Array arguments whose alignment (bytes) the kernel asks for; the answers are in the key.
+    several_devices : bool
+        True puts the arrays' devices and the current one into the key; with one GPU they cannot differ.
+
+    Returns
+    -------
+    function
+        Positional arguments in order, parameters by keyword with their defaults, ``out=`` and ``stream=``; anything
+        else is collected and refused by ``_cold`` with the nearest name.
+    """
+    arguments = [a.name for a in signature.arguments]
+    parameters = [p.name for p in signature.parameters]
+    defaults = {f"_default_{p.name}": p.default for p in signature.parameters if p.default is not _EMPTY}
+    namespace.update(defaults, _missing=MISSING, _again=AGAIN)
+    heads = [f"{n}=_missing" for n in arguments] + ["*_more"]
+    for p in signature.parameters:
+        heads.append(f"{p.name}={f'_default_{p.name}' if f'_default_{p.name}' in defaults else '_missing'}")
+    heads += ["out=None", "stream=None", "**_unknown"]
+    passed = ", ".join([*arguments, *parameters, "out", "stream"])
+    run = ", ".join(["_plan", "out", *arguments])
+    text = f"""\
+def {signature.function}({", ".join(heads)}):
+    try:
+        _plan = _plans[{_plan_key(signature, aligned, several_devices)}]
+    except (KeyError, AttributeError, TypeError):
+        _plan = None
+    if _plan is not None and stream is None and not _more and not _unknown and not _listeners:
+        _result = _plan[0]({run})
+        if _result is not _again:
+            return _result
+    return _cold(_more, _unknown, {passed})
+"""
+    return _make(text, signature.function, namespace)
+
+
+def key_function(
+    signature: Signature, namespace: dict[str, Any], aligned: Sequence[tuple[str, int]], *, several_devices: bool
+) -> FunctionType:
+    """A function of all arguments and parameters that gives the plan key which `dispatcher` looks up."""
+    names = [*(a.name for a in signature.arguments), *(p.name for p in signature.parameters)]
+    text = f"def _key_of({', '.join(names)}):\n    return {_plan_key(signature, aligned, several_devices)}\n"
+    return _make(text, "_key_of", namespace)
+
+
+def _plan_key(signature: Signature, aligned: Sequence[tuple[str, int]], several_devices: bool) -> str:
+    """Python text of the plan key: one flat tuple of what a plan depends on.
+
+    Arrays enter by dtype, shape and packedness; only CuPy's arrays have ``_c_contiguous``, so any other library's array
+    takes the cold path. Parameters enter by value and type, since ``True == 1 == 1.0``; floats by their bits.
+    """
+    parts: list[str] = []
+    for i, argument in enumerate(signature.arrays):
+        n = argument.name
+        facts = f"{n}.dtype, {n}.shape, {n}._c_contiguous"
+        if several_devices:
+            facts += f", {n}.data.device_id"
+        facts += "".join(f", {n}.data.ptr % {size} == 0" for name, size in aligned if name == n)
+        if i == 0:
+            facts = f"{n}.__class__, {facts}"
+        if argument.optional:
+            parts.append(f"None if {n} is None else ({facts})")
+        else:
+            parts.append(facts)
+    for p in signature.parameters:
+        parts.append(f"_value_key({p.name})" if p.kind in ("float", "any", "list") else f"{p.name}.__class__, {p.name}")
+    if several_devices:
+        parts.append("_current_device()")
+    return ", ".join(parts) + ","
+
+
+@dataclass(frozen=True, slots=True)
+class RunnerShape:
+    """What the text of a runner depends on; plans of one shape share one runner.
+
+    Attributes
+    ----------
+    recipes : tuple of (str, str)
+        (kind, name) of the kernel's arguments in its own order.
+    outputs : tuple of str
+        Arrays to allocate.
+    zeroed : tuple of str
+    scratch : tuple of str
+    present : tuple of str
+        Array arguments that are given.
+    written : tuple of str
+        Array arguments that the kernel writes.
+    """
+
+    recipes: tuple[tuple[str, str], ...]
+    outputs: tuple[str, ...]
+    zeroed: tuple[str, ...]
+    scratch: tuple[str, ...]
+    present: tuple[str, ...]
+    written: tuple[str, ...]
+
+
+def runner(signature: Signature, shape: RunnerShape, namespace: dict[str, Any]) -> Runner:
+    """The function that runs a plan of `shape` on CuPy arrays of one device.
+
+    A plan is the flat tuple that `plan_values` makes. The text allocates the outputs (or checks a given one), finds the
+    current stream and launches; it makes no check that the plan key has made already.
+    """
+    return _make(_runner_text(signature, shape), f"_run_{signature.function}", namespace)
+
+
+def _runner_text(signature: Signature, shape: RunnerShape) -> str:
+    integers = [f"_i{i}" for i, (kind, _) in enumerate(shape.recipes) if kind == "int"]
+    fields = ["_run", "_entry", "_config", "_kernel", "_owner_class", *integers]
+    for name in (*shape.outputs, *shape.scratch):
+        fields += [f"_shape_{name}", f"_dtype_{name}", f"_bytes_{name}"]
+    fields += [f"_bytes_{n}" for n in shape.present]
+    arguments = [a.name for a in signature.arguments]
+    lines = [f"def _run_{signature.function}({', '.join(['_plan', 'out', *arguments])}):"]
+    add = lines.append
+    add(f"    {', '.join(fields)} = _plan")
+    for name in shape.present:
+        add(f"    _p_{name} = {name}.data.ptr")
+    for name in shape.written:
+        for other in shape.present:
+            if other != name:
+                add(f"    {_overlap(name, other)}")
+                add("        return _again")
+    _outputs(shape, add)
+    for name in shape.scratch:
+        add(f"    {name} = _empty(_shape_{name}, _dtype_{name})")
+        add(f"    _p_{name} = {name}.data.ptr")
+    add("    _stream_pointer = _current_stream().ptr")
+    add("    _stream = _streams.get(_stream_pointer) or _wrap_stream(_stream_pointer)")
+    add("    if _stream_pointer and _is_capturing(_stream_pointer):")
+    add("        _keep(_entry)")
+    for name in shape.zeroed:
+        add(f"    _zero(_p_{name}, _bytes_{name}, _stream)")
+    add("    _entry.tick = _next_tick()")
+    add("    _hits.cell.hits += 1")
+    values = ["_stream", "_config", "_kernel"]
+    for i, (kind, name) in enumerate(shape.recipes):
+        values.append({"array": f"_p_{name}", "scalar": f"_encode_{name}({name})", "int": f"_i{i}"}[kind])
+    add("    try:")
+    add(f"        _launch({', '.join(values)})")
+    add("    except Exception:")  # the cold path tries again, and says what is wrong
+    add("        return _again")
+    add(f"    return {_returned(shape)}")
+    return "\n".join(lines) + "\n"
+
+
+def _outputs(shape: RunnerShape, add: Callable[[str], None]) -> None:
+    """Allocate the outputs; a single one may be given, and then must be what the plan expects and overlap nothing."""
+    fresh = [f"{n} = _empty(_shape_{n}, _dtype_{n})" for n in shape.outputs]
+    if len(shape.outputs) == 1:
+        (name,) = shape.outputs
+        add("    if out is None:")
+        add(f"        {fresh[0].replace(f'{name} =', 'out =', 1)}")
+        add(f"        _p_{name} = out.data.ptr")
+        add(f"    elif (out.__class__ is not _owner_class or out.dtype is not _dtype_{name}")
+        add(f"            or out.shape != _shape_{name} or not out._c_contiguous):")
+        add("        return _again")
+        add("    else:")
+        add(f"        _p_{name} = out.data.ptr")
+        for other in shape.present:
+            add(f"        {_overlap(name, other)}")
+            add("            return _again")
+        return
+    add("    if out is not None:")
+    add("        return _again")
+    for name, line in zip(shape.outputs, fresh, strict=True):
+        add(f"    {line}")
+        add(f"    _p_{name} = {name}.data.ptr")
+
+
+def _overlap(a: str, b: str) -> str:
+    return f"if _p_{a} < _p_{b} + _bytes_{b} and _p_{b} < _p_{a} + _bytes_{a}:"
+
+
+def _returned(shape: RunnerShape) -> str:
+    if not shape.outputs:
+        return "None"
+    if len(shape.outputs) == 1 and shape.outputs[0] == "out":
+        return "out"
+    return f"_result_type({', '.join('out' if len(shape.outputs) == 1 else n for n in shape.outputs)})"
+
+
+def plan_values(
+    shape: RunnerShape, head: Sequence[Any], recipes: Sequence[Recipe], sized: dict[str, Any]
+) -> tuple[Any, ...]:
+    """The flat tuple that a runner of `shape` unpacks.
+
+    Parameters
+    ----------
+    head : sequence
+        runner, memory entry, launch configuration, kernel, class of the owner's arrays.
+    recipes : sequence of Recipe
+    sized : dict of str to (shape, dtype, bytes)
+        Outputs, scratch, and (bytes only) given arrays.
+    """
+    values = [*head, *(r.value for r in recipes if r.kind == "int")]
+    for name in (*shape.outputs, *shape.scratch):
+        values += sized[name]
+    values += [sized[n][2] for n in shape.present]
+    return tuple(values)
+
+
+def _make(text: str, name: str, namespace: dict[str, Any]) -> FunctionType:
+    """Execute generated text; registered with ``linecache`` so that tracebacks and debuggers show it."""
+    filename = f"<cuplate {name} {next(_serial)}>"
+    linecache.cache[filename] = (len(text), None, text.splitlines(True), filename)
+    local: dict[str, Any] = {}
+    exec(compile(text, filename, "exec"), namespace, local)
+    function: FunctionType = local[name]
+    return function

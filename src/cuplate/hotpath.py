@@ -1,0 +1,166 @@
+"""The hot path of one function: the generated code, the plans it looks in, and which calls it may take."""
+
+from __future__ import annotations
+
+import threading
+from types import FunctionType
+from typing import Any
+
+from cuplate import arguments, events
+from cuplate.binding import Binding
+from cuplate.cache.memory import Entry, next_tick
+from cuplate.cache.stats import HitCounter
+from cuplate.call import Call
+from cuplate.dispatch import RunnerShape, dispatcher, key_function, plan_values, runner
+from cuplate.dtypes import DTYPES
+from cuplate.plan import Plan, Recipe
+
+__all__ = ["HotPath"]
+
+PLANS = 4096  # dropped whole at the limit: a plan costs microseconds to make again
+
+
+class HotPath:
+    """The function that users call, and the plans that its generated code finds by one dictionary look-up.
+
+    Parameters
+    ----------
+    binding : Binding
+    counter : HitCounter
+    cold : callable
+        Takes every call that the hot path does not.
+    module : str
+        Name of the module that decorates.
+    """
+
+    def __init__(self, binding: Binding, counter: HitCounter, cold: Any, encoders: dict[str, Any], module: str) -> None:
+        self.binding = binding
+        self.signature = binding.signature
+        self.plans: dict[Any, tuple[Any, ...]] = {}
+        self._lock = threading.Lock()
+        self._several = False
+        self._runners: dict[RunnerShape, Any] = {}
+        self._namespace: dict[str, Any] = {
+            "__name__": module,
+            "_plans": self.plans,
+            "_cold": cold,
+            "_listeners": events.listeners,
+            "_value_key": arguments.parameter_key,
+            "_hits": counter,
+            "_next_tick": next_tick,
+            "_result_type": self.signature.result_type,
+            **{f"_encode_{name}": encode for name, encode in encoders.items()},
+        }
+        self.function: FunctionType = dispatcher(self.signature, self._namespace)
+
+    def offer(
+        self, gpu: Any, call: Call, plan: Plan, recipes: tuple[Recipe, ...], entry: Entry[Any], config: Any
+    ) -> None:
+        """Let the hot path take the next call like this one, if its key says all about it.
+
+        Parameters
+        ----------
+        gpu : module
+            ``cuplate.backend.cuda.device``.
+        call, plan, recipes, entry, config
+            A call that has just been launched, and how.
+        """
+        if not self._is_plain(call):
+            return
+        self._equip(gpu, call.owner)
+        assert call.device is not None
+        if self._several and self._namespace["_current_device"]() != call.device[1]:
+            return
+        values = [
+            call.values[n]
+            for n in (*(a.name for a in self.signature.arguments), *(p.name for p in self.signature.parameters))
+        ]
+        shape = self._shape(call, plan, recipes)
+        run = self._runners.get(shape)
+        if run is None:
+            run = self._runners[shape] = runner(self.signature, shape, self._namespace)
+        head = (run, entry, config, entry.value.kernel, type(values[0]))
+        self._remember(values, plan_values(shape, head, recipes, self._sized(call, plan)))
+
+    def rebind(self, binding: Binding) -> None:
+        """Follow a template that was read again: it may ask for other facts, so the key may be another."""
+        with self._lock:
+            self.binding = binding
+            self._namespace.pop("_launch", None)
+            self._runners.clear()
+            self.plans.clear()
+
+    def _remember(self, values: list[Any], plan: tuple[Any, ...]) -> None:
+        if len(self.plans) >= PLANS:
+            self.plans.clear()
+        self.plans[self._namespace["_key_of"](*values)] = plan
+
+    def forget(self, entry: Entry[Any]) -> None:
+        """Drop every plan that leads to `entry`."""
+        for key, plan in list(self.plans.items()):
+            if plan[1] is entry:
+                self.plans.pop(key, None)
+
+    def _is_plain(self, call: Call) -> bool:
+        """Whether the hot path's key says all about this call: CuPy arrays, packed, and an output that asks for no fact."""
+        arrays = self.signature.arrays
+        if not arrays or arrays[0].optional or call.owner is None or call.owner.name != "cupy":
+            return False
+        given = [call.values[a.name] for a in arrays if call.arrays[a.name] is not None] + list(call.outputs.values())
+        outputs = {o.name for o in self.signature.outputs}
+        return all(getattr(v, "_c_contiguous", False) for v in given) and not any(
+            f.array in outputs and f.name == "aligned" for f in self.binding.facts
+        )
+
+    def _equip(self, gpu: Any, owner: Any) -> None:
+        """Give the generated code the names that exist only with CuPy and a driver; once."""
+        with self._lock:
+            if "_launch" in self._namespace:
+                return
+            self._several = gpu.device_count() > 1
+            cuda = owner.cupy.cuda
+            self._namespace.update(
+                _empty=owner.cupy.ndarray,
+                _current_stream=cuda.get_current_stream,
+                _is_capturing=cuda.runtime.streamIsCapturing,
+                _current_device=cuda.runtime.getDevice,
+                _streams=gpu.streams,
+                _wrap_stream=gpu.stream_of,
+                _keep=_keep,
+                _zero=gpu.zero,
+            )
+            aligned = self._aligned()
+            key_of = key_function(self.signature, self._namespace, aligned, several_devices=self._several)
+            self._namespace["_key_of"] = key_of
+            code = dispatcher(self.signature, self._namespace, aligned, several_devices=self._several).__code__
+            self.function.__code__ = code
+            self._namespace["_launch"] = gpu.launch  # last: says that all is there
+
+    def _aligned(self) -> tuple[tuple[str, int], ...]:
+        names = {a.name for a in self.signature.arrays}
+        return tuple(
+            sorted(
+                (f.array, f.value) for f in self.binding.facts if f.name == "aligned" and f.value and f.array in names
+            )
+        )
+
+    def _shape(self, call: Call, plan: Plan, recipes: tuple[Recipe, ...]) -> RunnerShape:
+        return RunnerShape(
+            recipes=tuple((r.kind, r.name) for r in recipes),
+            outputs=tuple(o.name for o in self.signature.outputs),
+            zeroed=plan.zeroed,
+            scratch=tuple(name for name, _, _ in plan.scratch),
+            present=tuple(a.name for a in self.signature.arrays if call.arrays[a.name] is not None),
+            written=self.binding.mutates,
+        )
+
+    def _sized(self, call: Call, plan: Plan) -> dict[str, tuple[Any, Any, int]]:
+        owner: Any = call.owner
+        sized = {n: (a.shape, None, a.size * a.itemsize) for n, a in call.arrays.items() if a is not None}
+        for name, shape, dtype in (*plan.outputs, *((n, (size,), d) for n, size, d in plan.scratch)):
+            sized[name] = (shape, owner.dtype(dtype), arguments.product(shape) * DTYPES[dtype].itemsize)
+        return sized
+
+
+def _keep(entry: Entry[Any]) -> None:
+    entry.value.keep()

@@ -1,0 +1,100 @@
+"""What a call would run, told without launching it: `inspect`, `compile` and `explain` of one function."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from cuplate.call import Call, check_call
+from cuplate.content import Content
+from cuplate.cubin import Cubin
+from cuplate.errors import ArgumentError
+from cuplate.grid import Limits, limits_for
+from cuplate.plan import Plan, make_plan
+from cuplate.report import Report
+from cuplate.variants import Variants
+
+__all__ = ["Inspection"]
+
+
+class Inspection:
+    """One function's answers about a call; arrays may be `ArraySpec`, dtype names, or left out, and no GPU is needed.
+
+    Parameters
+    ----------
+    variants : Variants
+    """
+
+    def __init__(self, variants: Variants) -> None:
+        self.variants = variants
+        self.signature = variants.binding.signature
+        self.name = self.signature.function
+
+    def _described(self, args: tuple[Any, ...], kwargs: dict[str, Any], arch: str | None) -> tuple[Call, Plan, Content]:
+        names = [a.name for a in self.signature.arguments]
+        known = {*names, *(p.name for p in self.signature.parameters), "out", "stream"}
+        given = dict(zip(names, args, strict=False))
+        twice = sorted(given.keys() & kwargs.keys())
+        if twice:
+            raise ArgumentError(f"argument {twice[0]!r} is given twice.", function=self.name)
+        given.update({k: v for k, v in kwargs.items() if k in known})
+        unknown = {k: v for k, v in kwargs.items() if k not in known}
+        call = check_call(self.variants.binding, given, args[len(names) :], unknown, partial=True)
+        target, limits = self._target(call, arch)
+        plan = make_plan(
+            self.variants.binding,
+            call.solved,
+            call.parameters,
+            arch=target,
+            limits=limits,
+            called_as=call.called_as(self.name),
+        )
+        return call, plan, self.variants.content(plan)
+
+    def _target(self, call: Call, arch: str | None) -> tuple[str, Limits]:
+        if arch is not None:
+            return str(arch), limits_for(str(arch))
+        if call.device is not None and call.device[0] != "cuda":
+            raise ArgumentError(
+                "the arrays are on the host, so arch= is needed.", function=self.name, try_='arch="sm_90"'
+            )
+        try:
+            from cuplate.backend.cuda import device as gpu
+
+            facts = gpu.device_facts(call.device[1] if call.device else 0)
+        except Exception as error:
+            raise ArgumentError(
+                "there is no GPU here, so arch= is needed.", function=self.name, try_='arch="sm_90"'
+            ) from error
+        return facts.arch, facts.limits
+
+    def inspect(self, *args: Any, arch: str | None = None, **kwargs: Any) -> Report:
+        """The receipt of a call; see `cuplate.typing.Specialized.inspect`."""
+        call, plan, content = self._described(args, kwargs, arch)
+        obtained = self.variants.obtain(content)
+        return Report(
+            function=self.name,
+            called_as=call.called_as(self.name),
+            source=content.source.text,
+            options=self.variants.binding.options.canonical(),
+            arch=content.arch,
+            key=content.key.hex,
+            ingredients=content.key.ingredients,
+            cubin=obtained.cubin,
+            origin=obtained.origin,
+            lookup_s=obtained.lookup_s,
+            compile_s=obtained.compile_s,
+            store_s=obtained.store_s,
+            grid=plan.grid,
+            block=plan.specialization.block,
+            make_ptx=content.ptx,
+        )
+
+    def compile(self, *args: Any, arch: str | None = None, **kwargs: Any) -> Cubin:
+        """The cubin of a call; see `cuplate.typing.Specialized.compile`."""
+        _, _, content = self._described(args, kwargs, arch)
+        return self.variants.obtain(content).cubin
+
+    def explain(self, *args: Any, arch: str | None = None, **kwargs: Any) -> str:
+        """Why a call is a hit or a miss; see `cuplate.typing.Specialized.explain`."""
+        _, _, content = self._described(args, kwargs, arch)
+        return f"{self.name}: {self.variants.nearest(content)}"

@@ -1,0 +1,27 @@
+"""Specialized functions that ship with cuplate."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from cuplate.kernels.matmul import matmul_epilogue
+
+__all__ = ["matmul_epilogue"]
+
+_HOMES = {"matmul_epilogue": "cuplate.kernels.matmul"}
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    import importlib
+
+    value = getattr(importlib.import_module(home), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,0 +1,421 @@
+"""One call -> Plan: what is rendered, the grid, and how the kernel's arguments are made. Pure; needs no device."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
+from types import SimpleNamespace
+from typing import Any
+
+from cuplate.arguments import Described, Solved, check_require, packed_strides
+from cuplate.binding import Binding
+from cuplate.dtypes import DTYPES
+from cuplate.errors import LaunchError, TemplateError
+from cuplate.expression import Expression
+from cuplate.grid import Grid, Limits, Tile, check_block, cover, tile_index
+from cuplate.signature import ArrayArgument
+from cuplate.specialization import ArrayFacts, AxisFacts, Slot, Specialization
+
+__all__ = ["Plan", "Recipe", "make_plan", "make_recipes", "match_slots"]
+
+# A 32-bit index must survive being rounded up to a whole tile past the last element, so the switch to 64 bits comes
+# well before 2**31. It is taken on bytes, as a reader of the C text may compute byte offsets.
+INDEX_32_BYTES = 2**31 - 2**24
+INT_MAX = 2**31 - 1
+
+# What a hand-written parameter list may say for an integer of ours: any integer of 4 or 8 bytes, widths are checked
+# against the loaded kernel.
+_INTEGERS = ("int", "long long", "unsigned int", "long", "unsigned long", "unsigned long long")
+_SAME_SIZE = {
+    "long long": ("long",),
+    "unsigned long long": ("unsigned long",),
+    "signed char": ("char",),
+    "double2": (),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """How one kernel argument is made at a call.
+
+    Attributes
+    ----------
+    kind : str
+        ``"array"`` (pointer of `name`), ``"scalar"`` (encoded value of `name`), ``"int"`` (the constant `value`).
+    name : str
+        For messages too: ``"a.stride(0)"``.
+    value : int
+        For ``"int"``.
+    """
+
+    kind: str
+    name: str
+    value: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Everything that follows from one call's parameters, dtypes, shapes, strides, alignment and device.
+
+    Attributes
+    ----------
+    specialization : Specialization
+    grid : Grid or None
+        None when sizes are unknown (an `ArraySpec` without a shape).
+    integers : mapping of str to int
+        What a parameter list may pass by value: axis sizes, and the expressions of ``args=``.
+    outputs : tuple of (str, tuple of int, str)
+        (name, shape, dtype) to allocate.
+    scratch : tuple of (str, int, str)
+        (name, elements, dtype) to allocate.
+    zeroed : tuple of str
+        Arrays to zero on the launch stream first.
+    empty : bool
+        True when there is nothing to launch: every written array is empty.
+    """
+
+    specialization: Specialization
+    grid: Grid | None
+    integers: Mapping[str, int]
+    outputs: tuple[tuple[str, tuple[int, ...], str], ...]
+    scratch: tuple[tuple[str, int, str], ...]
+    zeroed: tuple[str, ...]
+    empty: bool
+
+
+def make_plan(
+    binding: Binding,
+    solved: Solved,
+    parameters: tuple[tuple[str, Any], ...],
+    *,
+    arch: str,
+    limits: Limits,
+    called_as: str,
+) -> Plan:
+    """Plan one call.
+
+    Parameters
+    ----------
+    binding : Binding
+    solved : Solved
+        Sizes and dtypes of this call.
+    parameters : tuple of (str, object)
+        Checked compile-time values.
+    arch : str
+        ``"sm_90"``.
+    limits : Limits
+        Of the device, or of the architecture where there is no device.
+    called_as : str
+        The call, for messages.
+
+    Raises
+    ------
+    ParameterError
+        A ``require=`` condition does not hold.
+    LaunchError
+        The grid or the block is beyond a limit.
+    """
+    return _Planner(binding, solved, parameters, arch, limits, called_as).plan()
+
+
+class _Planner:
+    def __init__(
+        self,
+        binding: Binding,
+        solved: Solved,
+        parameters: tuple[tuple[str, Any], ...],
+        arch: str,
+        limits: Limits,
+        called_as: str,
+    ) -> None:
+        self.binding = binding
+        self.solved = solved
+        self.parameters = parameters
+        self.arch = arch
+        self.limits = limits
+        self.called_as = called_as
+        self.function = binding.signature.function
+        self.arrays = self._all_arrays()
+        self.values = self._values()
+
+    def plan(self) -> Plan:
+        b = self.binding
+        check_require(b.require, self.values, self.function, self.called_as)
+        block = check_block(self._integers(b.block), self.limits, self.function)
+        scratch = self._scratch()
+        grid, tiles = self._grid(block)
+        specialization = self._specialization(block, grid, tiles, scratch)
+        outputs = tuple((o.name, self.solved.output_shapes.get(o.name, ()), self.solved.dtypes[o.name])
+                        for o in b.signature.outputs)  # fmt: skip
+        written = [self.arrays[n] for n in b.written if n in self.arrays]
+        empty = not self.solved.partial and all(a is not None and a.size == 0 for a in written)
+        return Plan(specialization, grid, self._list_integers(), outputs, scratch, b.zeroed, empty)
+
+    # what expressions see --------------------------------------------------------------------------------------------
+
+    def _all_arrays(self) -> dict[str, Described | None]:
+        """Arguments, and outputs that are yet to be allocated (fresh memory is aligned to any power of two asked for)."""
+        arrays = dict(self.solved.arrays)
+        for output in self.binding.signature.outputs:
+            if arrays.get(output.name) is None:
+                shape = self.solved.output_shapes.get(output.name)
+                dtype = self.solved.dtypes[output.name]
+                arrays[output.name] = Described(output.name, 0, dtype, shape, packed_strides(shape or ()), None)
+        return arrays
+
+    def _values(self) -> dict[str, object]:
+        device = {"arch": arch_number(self.arch), "max_shared_bytes": self.limits.shared_memory_bytes}
+        if self.limits.sm_count is not None:
+            device["sm_count"] = self.limits.sm_count
+        return {**self.parameters_map, **self.solved.sizes, **self.arrays, **device}
+
+    @property
+    def parameters_map(self) -> dict[str, Any]:
+        return dict(self.parameters)
+
+    def _list_integers(self) -> dict[str, int]:
+        if self.solved.partial:
+            return {}
+        tokens = {token: e.integer(self.values) for token, e in self.binding.arguments or () if e is not None}
+        return {**self.solved.sizes, **tokens}
+
+    def _integers(self, expressions: tuple[Expression, ...]) -> tuple[int, ...]:
+        return tuple(e.integer(self.values) for e in expressions)
+
+    # grid ------------------------------------------------------------------------------------------------------------
+
+    def _grid(self, block: tuple[int, int, int]) -> tuple[Grid | None, tuple[Tile, ...]]:
+        b = self.binding
+        tiles = tuple(
+            Tile(size.text, 1 if self.solved.partial else size.integer(self.values), tile.integer(self.values))
+            for size, tile in b.tiles
+        )
+        if self.solved.partial:
+            return None, tiles
+        folded = False
+        if tiles:
+            blocks, folded = cover(tiles, limits=self.limits, may_fold=self._may_fold(), function=self.function)
+        else:
+            blocks = _three(self._given_grid(block))
+        shared = b.shared_bytes.integer(self.values) if b.shared_bytes else 0
+        cluster = None if b.cluster is None else _three(self._integers(b.cluster))
+        # A size of 0 must not make an invalid launch: a kernel that sums over nothing still writes its 0.
+        x, y, z = (1 if n == 0 else n for n in blocks)
+        return Grid((x, y, z), block, cluster, shared, b.cooperative, folded), tiles
+
+    def _given_grid(self, block: tuple[int, int, int]) -> tuple[int, ...]:
+        """Blocks of ``grid=``, or one thread per element of the first written array."""
+        b = self.binding
+        if callable(b.grid):
+            return self._called_grid(b.grid)
+        if b.grid is not None:
+            return self._integers(b.grid)
+        name = b.signature.outputs[0].name if b.signature.outputs else b.mutates[0]
+        first = self.arrays[name]
+        tile = Tile(name, first.size if first is not None else 0, block[0] * block[1] * block[2])
+        return cover([tile], limits=self.limits, may_fold=False, function=self.function)[0]
+
+    def _called_grid(self, grid: Any) -> tuple[int, ...]:
+        result = grid(SimpleNamespace(**self.values))
+        result = result if isinstance(result, tuple) else (result,)
+        if not 1 <= len(result) <= 3 or not all(type(n) is int for n in result):
+            raise LaunchError(
+                f"grid= returned {result!r}.",
+                function=self.function,
+                allowed="one to three integers, blocks in x, y, z",
+            )
+        return result
+
+    def _may_fold(self) -> bool:
+        """Only a template that asks for its tile, and never for its block, can run on a folded grid."""
+        t = self.binding.template
+        return (
+            not t.reads_block_index and all(size.is_name for size, _ in self.binding.tiles) and self._reads_tile_index()
+        )
+
+    def _reads_tile_index(self) -> bool:
+        attributes = self.binding.template.attributes
+        return any("tile_index" in attributes.get(size.text, ()) for size, _ in self.binding.tiles)
+
+    # what the template sees ------------------------------------------------------------------------------------------
+
+    def _specialization(
+        self,
+        block: tuple[int, int, int],
+        grid: Grid | None,
+        tiles: tuple[Tile, ...],
+        scratch: tuple[tuple[str, int, str], ...],
+    ) -> Specialization:
+        b = self.binding
+        index_type = self._index_type()
+        arrays = tuple(self._array_facts(name) for name in self._array_names())
+        arrays += tuple(ArrayFacts(name, dtype, 1, True) for name, _, dtype in scratch)
+        axes = self._axes(tiles, grid is not None and grid.folded, index_type)
+        scalars = tuple((s.name, s.dtype) for s in b.signature.scalars)
+        entry = b.entry
+        shown = Specialization(
+            self.function, entry, self.parameters, arrays, scalars, axes, index_type, self.arch, block, None
+        )
+        if b.template.writes_args or b.arguments is not None:
+            own_list = b.arguments is not None
+            names = [token for token, _ in b.arguments] if b.arguments is not None else self._standard_order()
+            slots = tuple(make_slot(n, shown, own_list=own_list) for n in names if self._is_passed(n))
+            return replace(shown, slots=slots)
+        return shown
+
+    def _array_names(self) -> list[str]:
+        return [*(a.name for a in self.binding.signature.arrays), *(o.name for o in self.binding.signature.outputs)]
+
+    def _standard_order(self) -> list[str]:
+        signature = self.binding.signature
+        axes = [a for a in signature.axes if a not in self.binding.static]
+        return [
+            *(a.name for a in signature.arguments),
+            *(o.name for o in signature.outputs),
+            *(s.name for s in self.binding.scratch),
+            *axes,
+        ]
+
+    def _is_passed(self, name: str) -> bool:
+        return name not in self.arrays or self.arrays[name] is not None
+
+    def _index_type(self) -> str:
+        for array in self.arrays.values():
+            if array is not None and array.shape is not None:
+                low, high = array.extent()
+                if high - low >= INDEX_32_BYTES:
+                    return "long long"
+        return "long long" if any(n > INT_MAX - 2**24 for n in self.solved.sizes.values()) else "int"
+
+    def _array_facts(self, name: str) -> ArrayFacts:
+        array = self.arrays[name]
+        argument = self._argument(name)
+        mutable = name in self.binding.written
+        if array is None:
+            return ArrayFacts(name, "", 0, mutable, present=False)
+        ndim = len(argument.axes)
+        read = [f for f in self.binding.template.facts if f.array == name]
+        known = array.shape is not None
+        return ArrayFacts(
+            name,
+            array.dtype,
+            ndim,
+            mutable,
+            order=array.order if any(f.name == "order" for f in read) else None,
+            strides=tuple(
+                sorted((f.value, array.stride(f.value)) for f in read if f.name == "stride" and f.value is not None)
+            )
+            if known
+            else (),
+            aligned=tuple(sorted((f.value, array.aligned(f.value)) for f in read if f.name == "aligned" and f.value)),
+        )
+
+    def _argument(self, name: str) -> ArrayArgument:
+        return next(a for a in (*self.binding.signature.arrays, *self.binding.signature.outputs) if a.name == name)
+
+    def _axes(self, tiles: tuple[Tile, ...], folded: bool, index_type: str) -> tuple[AxisFacts, ...]:
+        static = self.binding.static
+        attributes = self.binding.template.attributes
+        texts = [(str(self.solved.sizes.get(t.label, 0)) if t.label in static else t.label, str(t.tile)) for t in tiles]
+        position = {size.text: i for i, (size, _) in enumerate(self.binding.tiles) if size.is_name}
+        result = []
+        for name in self.binding.signature.axes:
+            index = None
+            if name in position and "tile_index" in attributes.get(name, ()):
+                index = tile_index(position[name], texts, folded, index_type)
+            size = self.solved.sizes.get(name) if name in static else None
+            result.append(AxisFacts(name, size, index))
+        return tuple(result)
+
+    def _scratch(self) -> tuple[tuple[str, int, str], ...]:
+        result = []
+        for s in self.binding.scratch:
+            size = 0 if self.solved.partial else s.size.integer(self.values)
+            if size < 0:
+                raise LaunchError(f"scratch {s.name!r} would have {size} elements.", function=self.function)
+            result.append((s.name, size, s.dtype))
+        return tuple(result)
+
+
+# parameter lists --------------------------------------------------------------------------------------------------------
+
+
+def make_slot(name: str, specialization: Specialization, *, own_list: bool) -> Slot:
+    """The entry of a parameter list for `name`: an array, a scalar, an axis, or an expression of ``args=``.
+
+    Parameters
+    ----------
+    own_list : bool
+        True for a kernel that writes its own list: its spelling of constness and integer width is its own affair.
+    """
+    for array in specialization.arrays:
+        if array.name == name:
+            ctype = DTYPES[array.dtype].ctype
+            if array.mutable:
+                return Slot(name, "array", f"{ctype}* __restrict__ {name}", (f"{ctype}*", "void*"))
+            types = (f"const {ctype}*", f"{ctype}*", "const void*", "void*")
+            return Slot(name, "array", f"const {ctype}* __restrict__ {name}", types)
+    for scalar, dtype in specialization.scalars:
+        if scalar == name:
+            ctype = DTYPES[dtype].ctype
+            return Slot(name, "scalar", f"{ctype} {name}", (ctype, *_SAME_SIZE.get(ctype, ())))
+    kind = "axis" if name.isidentifier() else "stride"
+    integers = tuple(dict.fromkeys((specialization.index_type, *_INTEGERS)))
+    return Slot(name, kind, f"{specialization.index_type} {name}", integers if own_list else integers[:1])
+
+
+def match_slots(plan: Plan, names: Collection[str] | None, source_name: str) -> tuple[Slot, ...]:
+    """Slots for a kernel that writes its own parameter list, matched by name.
+
+    Raises
+    ------
+    TemplateError
+        The list cannot be read, names something unknown, or leaves out an array.
+    """
+    s = plan.specialization
+    present = [a.name for a in s.arrays if a.present]
+    known = [*present, *(n for n, _ in s.scalars), *(a.name for a in s.axes)]
+    if names is None:
+        raise TemplateError(
+            "the kernel's parameter list cannot be read from its text (is it made by a macro?).",
+            function=s.function,
+            template=source_name,
+            try_='args="' + " ".join(known) + "\" in the kernel's own order, or {{ args }} in the template",
+        )
+    unknown = [n for n in names if n not in known]
+    missing = [n for n in present if n not in names]
+    if unknown or missing:
+        what = f"{unknown[0]!r}, which is no name of the signature" if unknown else f"no {missing[0]!r}"
+        raise TemplateError(
+            f"the kernel's own parameter list has {what}.",
+            function=s.function,
+            template=source_name,
+            given=", ".join(names),
+            allowed=", ".join(known),
+            try_='args="..." with these names in the kernel\'s own order',
+        )
+    return tuple(make_slot(n, s, own_list=True) for n in names)
+
+
+def make_recipes(slots: tuple[Slot, ...], integers: Mapping[str, int]) -> tuple[Recipe, ...]:
+    """How each entry of a parameter list is made at a call; integers are constants of the plan."""
+    return tuple(
+        Recipe(slot.kind, slot.name)
+        if slot.kind in ("array", "scalar")
+        else Recipe("int", slot.name, integers[slot.name])
+        for slot in slots
+    )
+
+
+def _three(values: tuple[int, ...]) -> tuple[int, int, int]:
+    x, y, z = (*values, 1, 1)[:3]
+    return x, y, z
+
+
+def arch_number(arch: str) -> int:
+    """90 for ``"sm_90a"``."""
+    match = re.fullmatch(r"sm_(\d+)[af]?", arch)
+    if match is None:
+        raise LaunchError(f"{arch!r} is no architecture.", allowed='"sm_90" and the like')
+    return int(match[1])

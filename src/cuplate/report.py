@@ -1,0 +1,107 @@
+"""What a call runs, on one page: the receipt of `inspect`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from cuplate.cubin import Cubin
+from cuplate.grid import Grid
+
+__all__ = ["Report"]
+
+_ORIGINS = {"disk": "HIT (disk)", "compile": "MISS (compiled now)", "joined": "MISS (another thread compiled it)"}
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """One specialization of a function; ``str()`` is the receipt.
+
+    Attributes
+    ----------
+    function, called_as : str
+        The function, and the call in one line.
+    source : str
+        Rendered CUDA C++.
+    options : tuple of str
+        Compiler options in canonical form.
+    arch : str
+        ``"sm_90"``.
+    key : str
+        Content key, hexadecimal.
+    ingredients : tuple of (str, str)
+        What the key is made of.
+    cubin : Cubin
+        With `Resources`: registers, spills, shared memory.
+    origin : str
+        ``"disk"``, ``"compile"`` or ``"joined"``.
+    lookup_s, compile_s, store_s : float, seconds
+    grid : Grid or None
+        None when sizes were not given.
+    block : tuple of int
+        Threads in x, y, z.
+    """
+
+    function: str
+    called_as: str
+    source: str
+    options: tuple[str, ...]
+    arch: str
+    key: str
+    ingredients: tuple[tuple[str, str], ...]
+    cubin: Cubin
+    origin: str
+    lookup_s: float
+    compile_s: float
+    store_s: float
+    grid: Grid | None
+    block: tuple[int, int, int]
+    make_ptx: Callable[[], str] = field(repr=False, compare=False)
+
+    @property
+    def ptx(self) -> str:
+        """The PTX text; compiled when asked for, without a driver.
+
+        Raises
+        ------
+        CompileError, ToolchainError
+        """
+        return self.make_ptx()
+
+    @property
+    def sass(self) -> str | None:
+        """The machine code as text; None where neither ``nvdisasm`` nor ``cuobjdump`` is found."""
+        from cuplate.backend.cuda import nvrtc
+
+        return nvrtc.sass(self.cubin.code)
+
+    def __str__(self) -> str:
+        r = self.cubin.resources
+        rows = [
+            ("key", self.key),
+            ("cache", f"{_ORIGINS[self.origin]}, {self._times()}"),
+            ("arch", f"{self.arch}, {self.cubin.toolchain}"),
+            ("options", " ".join(self.options)),
+            ("kernel", f"{self.cubin.entry}, {len(self.cubin.code)} bytes"),
+            ("registers", f"{r.registers} a thread, {r.spill_store_bytes} + {r.spill_load_bytes} bytes spilled"),
+            ("shared", f"{r.static_shared_bytes} bytes static{self._dynamic()}"),
+            ("block", f"{self.block} = {self.block[0] * self.block[1] * self.block[2]} threads"),
+            ("grid", self._grid()),
+        ]
+        return "\n".join([self.called_as, *(f"  {name:<10} {value}" for name, value in rows)])
+
+    def _times(self) -> str:
+        parts = [f"look-up {self.lookup_s * 1e3:.2f} ms"]
+        if self.origin != "disk":
+            parts += [f"compile {self.compile_s * 1e3:.1f} ms", f"store {self.store_s * 1e3:.2f} ms"]
+        return ", ".join(parts)
+
+    def _dynamic(self) -> str:
+        return f" + {self.grid.shared_memory_bytes} bytes dynamic" if self.grid else ""
+
+    def _grid(self) -> str:
+        if self.grid is None:
+            return "depends on the sizes"
+        cluster = f" in clusters of {self.grid.cluster}" if self.grid.cluster else ""
+        folded = ", folded onto x" if self.grid.folded else ""
+        return f"{self.grid.grid}{cluster}{folded}"

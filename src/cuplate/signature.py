@@ -1,0 +1,523 @@
+"""A Python signature, split into arguments, parameters, axes and outputs: what one binding says, resolved once."""
+
+from __future__ import annotations
+
+import difflib
+import enum
+import inspect
+import types
+import typing
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
+
+from cuplate.dtypes import DTYPES
+from cuplate.errors import DeclarationError
+from cuplate.expression import DEVICE_FACTS, Expression, parse
+from cuplate.template import RESERVED_GLOBALS
+
+__all__ = ["ArrayArgument", "Axis", "Parameter", "ScalarArgument", "Signature", "read_signature"]
+
+LAUNCH_NAMES = ("out", "stream")
+_CPP_KEYWORDS = frozenset(
+    "alignas alignof and and_eq asm auto bitand bitor bool break case catch char class compl concept const consteval "
+    "constexpr constinit const_cast continue co_await co_return co_yield decltype default delete do double dynamic_cast "
+    "else enum explicit export extern false float for friend goto if inline int long mutable namespace new noexcept not "
+    "not_eq nullptr operator or or_eq private protected public register reinterpret_cast requires return short signed "
+    "sizeof static static_assert static_cast struct switch template this thread_local throw true try typedef typeid "
+    "typename union unsigned using virtual void volatile wchar_t while xor xor_eq".split()
+)
+_BUILT_IN = frozenset("threadIdx blockIdx blockDim gridDim warpSize".split())
+_TEMPLATE_NAMES = frozenset(("args", "block", "kernel", "index_t", "arch"))
+RESERVED = frozenset(LAUNCH_NAMES) | _TEMPLATE_NAMES | _CPP_KEYWORDS | _BUILT_IN | RESERVED_GLOBALS | set(DEVICE_FACTS)
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """One axis of an annotation.
+
+    Attributes
+    ----------
+    text : str
+        As written, for messages: ``"N-K+1"``.
+    name : str or None
+        Set for a bare name, ``name=3`` and ``*name``.
+    size : int or None
+        Set for ``3`` and ``name=3``.
+    expression : Expression or None
+        Set when the size is computed.
+    folded : bool
+        True for a leading ``*name``: all leading axes as one size.
+    """
+
+    text: str
+    name: str | None = None
+    size: int | None = None
+    expression: Expression | None = None
+    folded: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ArrayArgument:
+    """An array that the kernel reads or writes.
+
+    Attributes
+    ----------
+    name : str
+        Python and C name.
+    dtypes : tuple of str
+        Names allowed, keys of ``DTYPES``; a family that stands in several annotations is one dtype a call.
+    axes : tuple of Axis
+        In order; ``axes[0].folded`` for a leading ``*name``.
+    optional : bool
+        ``X | None = None``.
+    annotation : str
+        For messages: ``'Float32 "M K"'``.
+    dtype_parameter : str or None
+        Parameter that gives the dtype (``dtypes=``).
+    """
+
+    name: str
+    dtypes: tuple[str, ...]
+    axes: tuple[Axis, ...]
+    optional: bool = False
+    annotation: str = ""
+    dtype_parameter: str | None = None
+
+    @property
+    def family(self) -> tuple[str, ...] | None:
+        """The dtype variable that this annotation shares with equal ones; None when the dtype is fixed."""
+        return self.dtypes if len(self.dtypes) > 1 and self.dtype_parameter is None else None
+
+
+@dataclass(frozen=True, slots=True)
+class ScalarArgument:
+    """A run-time scalar; ``dtype`` is a key of ``DTYPES``."""
+
+    name: str
+    dtype: str
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """A compile-time value.
+
+    Attributes
+    ----------
+    name : str
+        Python and template name.
+    kind : str
+        ``"literal"``, ``"bool"``, ``"int"``, ``"float"``, ``"str"``, ``"enum"``, ``"dtype"``, ``"list"`` or ``"any"``.
+    allowed : tuple
+        Values of a ``Literal``, members of an ``Enum``; empty otherwise.
+    default : object
+        ``inspect.Parameter.empty`` when there is none.
+    annotation : str
+        For messages.
+    nullable : bool
+        True for ``X | None``: None is an ordinary value, seen by the template as ``None``.
+    """
+
+    name: str
+    kind: str
+    allowed: tuple[Any, ...]
+    default: Any
+    annotation: str
+    nullable: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Signature:
+    """One binding's Python side.
+
+    Attributes
+    ----------
+    function : str
+        Name for messages.
+    arguments : tuple of ArrayArgument or ScalarArgument
+        In call order.
+    parameters : tuple of Parameter
+        In order.
+    outputs : tuple of ArrayArgument
+        Empty for ``-> None``; one named ``out``, or the fields of a NamedTuple.
+    result_type : type or None
+        The NamedTuple class that a call returns; None for one output or none.
+    axes : tuple of str
+        Axis names that arrays bind, in order of first appearance.
+    folded : frozenset of str
+        Axis names written ``*name``.
+    """
+
+    function: str
+    arguments: tuple[ArrayArgument | ScalarArgument, ...]
+    parameters: tuple[Parameter, ...]
+    outputs: tuple[ArrayArgument, ...]
+    result_type: Any
+    axes: tuple[str, ...]
+    folded: frozenset[str]
+
+    @property
+    def arrays(self) -> tuple[ArrayArgument, ...]:
+        """Array arguments, in call order."""
+        return tuple(a for a in self.arguments if isinstance(a, ArrayArgument))
+
+    @property
+    def scalars(self) -> tuple[ScalarArgument, ...]:
+        """Scalar arguments, in call order."""
+        return tuple(a for a in self.arguments if isinstance(a, ScalarArgument))
+
+
+def read_signature(
+    function: Callable[..., Any], *, dtypes: Mapping[str, str], locals_: Mapping[str, Any] | None = None
+) -> Signature:
+    """Split the signature of `function`.
+
+    Parameters
+    ----------
+    function : callable
+        The decorated function.
+    dtypes : mapping of str to str
+        Array name to the name of the parameter that gives its dtype.
+    locals_ : mapping, optional
+        Names of the scope that decorates, for string annotations that name local classes.
+
+    Returns
+    -------
+    Signature
+
+    Raises
+    ------
+    DeclarationError
+        An annotation is missing or unknown, a name is reserved or stands for two things, an axis cannot be bound.
+    """
+    return _Reader(function, dtypes, locals_ or {}).read()
+
+
+class _Reader:
+    def __init__(self, function: Callable[..., Any], dtypes: Mapping[str, str], locals_: Mapping[str, Any]) -> None:
+        self.function = function
+        self.name = function.__name__
+        self.dtypes = dtypes
+        self.hints = self._hints(locals_)
+        self.axes: dict[str, None] = {}
+        self.folded: set[str] = set()
+
+    def _fail(self, summary: str, **facts: Any) -> DeclarationError:
+        code = getattr(self.function, "__code__", None)
+        where = f"{code.co_filename}:{code.co_firstlineno}" if code else None
+        return DeclarationError(summary, function=self.name, **facts, declared_at=where)
+
+    def _hints(self, locals_: Mapping[str, Any]) -> dict[str, Any]:
+        try:
+            return typing.get_type_hints(self.function, localns=dict(locals_) or None, include_extras=True)
+        except NameError as error:
+            raise self._fail(
+                f"the annotation name {error.name!r} is not defined where the function is decorated.",
+                try_="import it at run time too, not only under TYPE_CHECKING",
+            ) from error
+
+    def read(self) -> Signature:
+        signature = inspect.signature(self.function)
+        groups: dict[str, list[inspect.Parameter]] = {"arguments": [], "parameters": []}
+        for p in signature.parameters.values():
+            if p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD):
+                raise self._fail(
+                    f"{p} is not allowed: a kernel has a fixed list of arguments and parameters.",
+                    try_="a bare * between the arguments and the parameters",
+                )
+            if p.name in LAUNCH_NAMES:
+                self._check_launch_name(p)
+                continue
+            groups["parameters" if p.kind is p.KEYWORD_ONLY else "arguments"].append(p)
+            self._check_name(p.name, "parameter" if p.kind is p.KEYWORD_ONLY else "argument")
+        pending = [(p, self._annotation(p)) for p in groups["arguments"]]
+        names = [p.name for p in groups["parameters"]]
+        self._collect_axes([hint for _, hint in pending] + [self.hints.get("return")])
+        arguments = tuple(self._argument(p, hint, names) for p, hint in pending)
+        outputs, result_type = self._outputs(names)
+        parameters = tuple(self._parameter(p) for p in groups["parameters"])
+        self._check_unique([a.name for a in arguments], names, [o.name for o in outputs])
+        self._check_bound(arguments, outputs)
+        self._check_dtypes(arguments, outputs, names)
+        return Signature(
+            self.name, arguments, parameters, outputs, result_type, tuple(self.axes), frozenset(self.folded)
+        )
+
+    # names -----------------------------------------------------------------------------------------------------------
+
+    def _check_launch_name(self, p: inspect.Parameter) -> None:
+        if p.kind is not p.KEYWORD_ONLY or p.default is not None:
+            raise self._fail(
+                f"{p.name!r} is reserved: every specialized function accepts it as a keyword.",
+                try_=f"list it after * as `{p.name}: ... | None = None`, or leave it out",
+            )
+
+    def _check_name(self, name: str, what: str) -> None:
+        if name in RESERVED or name.startswith("_"):
+            raise self._fail(f"{name!r} is a reserved name and cannot be {_an(what)}.", try_=f"{name}_")
+
+    def _check_unique(self, arguments: list[str], parameters: list[str], outputs: list[str]) -> None:
+        seen: dict[str, str] = {}
+        for what, names in (
+            ("argument", arguments),
+            ("parameter", parameters),
+            ("axis", list(self.axes)),
+            ("output", outputs),
+        ):
+            for name in names:
+                if name in seen:
+                    raise self._fail(
+                        f"{name!r} is {_an(seen[name])} and {_an(what)}: a name can be only one thing.",
+                        try_=f"rename the {what}",
+                    )
+                seen[name] = what
+
+    def _annotation(self, p: inspect.Parameter) -> Any:
+        if p.name not in self.hints:
+            raise self._fail(
+                f"argument {p.name!r} has no annotation.",
+                allowed='an array such as Float32[Array, "M K"], or a scalar such as cuplate.f32',
+            )
+        return self.hints[p.name]
+
+    # axes ------------------------------------------------------------------------------------------------------------
+
+    def _collect_axes(self, hints: list[Any]) -> None:
+        """Find every bare axis name first, so that expressions may use names that stand later."""
+        for hint in hints:
+            for part in _array_parts(hint):
+                for text in part.dim_str.split():
+                    bare = text.removeprefix("*").partition("=")[0]
+                    if bare.isidentifier() and bare != "_":
+                        self._check_name(bare, "axis")
+                        self.axes.setdefault(bare)
+                        if text.startswith("*"):
+                            self.folded.add(bare)
+
+    def _read_axes(self, dim_str: str, what: str, parameters: Collection[str]) -> tuple[Axis, ...]:
+        texts = dim_str.split()
+        return tuple(self._axis(text, i, what, parameters) for i, text in enumerate(texts))
+
+    def _axis(self, text: str, position: int, what: str, parameters: Collection[str]) -> Axis:
+        if text == "..." or text[0] in "#?" or text == "_":
+            raise self._fail(
+                f"the axis {text!r} of {what} is not supported: a kernel needs every size.",
+                allowed="a name, a number, name=number, a leading *name, an expression such as N-K+1",
+            )
+        if text.startswith("*"):
+            if position:
+                raise self._fail(f"the axis {text!r} of {what} must stand first.")
+            return Axis(text, name=text[1:], folded=True)
+        if text.isdigit():
+            return Axis(text, size=int(text))
+        name, equals, number = text.partition("=")
+        if equals and name.isidentifier() and number.isdigit():
+            return Axis(text, name=name, size=int(number))
+        if text.isidentifier():
+            return Axis(text, name=text)
+        known = [*self.axes, *parameters]
+        expression = parse(text, names=known, function=self.name, where=f"axis of {what}")
+        return Axis(text, expression=expression)
+
+    def _check_bound(
+        self, arguments: tuple[ArrayArgument | ScalarArgument, ...], outputs: tuple[ArrayArgument, ...]
+    ) -> None:
+        """Every axis name needs a required array, or ``name=3``, that gives its size."""
+        bound = {
+            axis.name
+            for a in arguments
+            if isinstance(a, ArrayArgument) and not a.optional
+            for axis in a.axes
+            if axis.name is not None
+        }
+        constant = [
+            x for a in (*arguments, *outputs) if isinstance(a, ArrayArgument) for x in a.axes if x.size is not None
+        ]
+        bound |= {axis.name for axis in constant if axis.name is not None}
+        for name in self.axes:
+            if name in bound:
+                continue
+            optional = [
+                a.name for a in arguments if isinstance(a, ArrayArgument) and any(x.name == name for x in a.axes)
+            ]
+            if optional:
+                raise self._fail(f"axis {name!r} is only known from the optional array {optional[0]!r}.")
+            if not any(isinstance(a, ArrayArgument) for a in arguments):
+                continue  # no array argument: out= gives the sizes
+            near = difflib.get_close_matches(name, sorted(bound), 1)
+            raise self._fail(
+                f"axis {name!r} of the output is not an axis of any argument.",
+                try_=f"{near[0]!r}" if near else "an expression of the arguments' axes",
+            )
+
+    # arrays and scalars ----------------------------------------------------------------------------------------------
+
+    def _argument(self, p: inspect.Parameter, hint: Any, parameters: Collection[str]) -> ArrayArgument | ScalarArgument:
+        parts = _array_parts(hint)
+        if parts:
+            optional = _nullable(hint)
+            if optional and p.default is not None:
+                raise self._fail(f"the optional array {p.name!r} needs the default None.")
+            if not optional and p.default is not p.empty:
+                raise self._fail(f"the array {p.name!r} cannot have a default.", try_="X | None = None")
+            return self._array(p.name, parts, optional, parameters)
+        if p.default is not p.empty:
+            raise self._fail(
+                f"the scalar argument {p.name!r} cannot have a default: it is a run-time value.",
+                try_=f"move {p.name!r} after * to make it a compile-time parameter, or pass it in every call",
+            )
+        dtype = _scalar_dtype(hint)
+        if dtype is None:
+            raise self._fail(
+                f"argument {p.name!r} has an annotation that is neither an array nor a scalar.",
+                given=_show(hint),
+                allowed='Float32[Array, "M K"] and the like, cuplate.f32, f64, i32, i64, u32, ..., float, int, bool',
+                try_=f"if {p.name!r} is a compile-time parameter, move it after *",
+            )
+        return ScalarArgument(p.name, dtype)
+
+    def _array(self, name: str, parts: tuple[Any, ...], optional: bool, parameters: Collection[str]) -> ArrayArgument:
+        shapes = {part.dim_str for part in parts}
+        if len(shapes) > 1:
+            raise self._fail(f"the union for {name!r} has several shapes: {sorted(shapes)}.")
+        allowed: dict[str, None] = {}
+        for part in parts:
+            allowed.update(dict.fromkeys(_known_dtypes(part)))
+        if not allowed:
+            raise self._fail(f"array {name!r} has no dtype that a kernel can name.", given=_show(parts[0]))
+        annotation = f'{"|".join(dict.fromkeys(p.__name__.partition("[")[0] for p in parts))} "{parts[0].dim_str}"'
+        axes = self._read_axes(parts[0].dim_str, name, parameters)
+        return ArrayArgument(name, tuple(allowed), axes, optional, annotation, self.dtypes.get(name))
+
+    def _outputs(self, parameters: Collection[str]) -> tuple[tuple[ArrayArgument, ...], Any]:
+        if "return" not in self.hints:
+            raise self._fail(
+                "the return annotation is missing.",
+                allowed='an array such as Float32[Array, "M N"], a NamedTuple class of arrays, or None with mutates=',
+            )
+        hint = self.hints["return"]
+        if hint is None or hint is type(None):
+            return (), None
+        parts = _array_parts(hint)
+        if parts:
+            if _nullable(hint):
+                raise self._fail("an output cannot be optional.")
+            return (self._array("out", parts, False, parameters),), None
+        if isinstance(hint, type) and issubclass(hint, tuple) and hasattr(hint, "_fields"):
+            fields = typing.get_type_hints(hint, include_extras=True)
+            self._collect_axes(list(fields.values()))
+            outputs = []
+            for field in hint._fields:
+                parts = _array_parts(fields[field])
+                if not parts:
+                    raise self._fail(f"field {field!r} of {hint.__name__} is not an array.", given=_show(fields[field]))
+                if field != "out":
+                    self._check_name(field, "output")
+                outputs.append(self._array(field, parts, False, parameters))
+            return tuple(outputs), hint
+        raise self._fail(
+            "the return annotation is neither an array, a NamedTuple class of arrays, nor None.", given=_show(hint)
+        )
+
+    def _check_dtypes(
+        self,
+        arguments: tuple[ArrayArgument | ScalarArgument, ...],
+        outputs: tuple[ArrayArgument, ...],
+        parameters: Collection[str],
+    ) -> None:
+        arrays = [a for a in (*arguments, *outputs) if isinstance(a, ArrayArgument)]
+        for name, parameter in self.dtypes.items():
+            if name not in {a.name for a in arrays}:
+                raise self._fail(
+                    f"dtypes= names {name!r}, which is no array.", allowed=", ".join(a.name for a in arrays)
+                )
+            if parameter not in parameters:
+                raise self._fail(f"dtypes= names {parameter!r}, which is no parameter.", allowed=", ".join(parameters))
+        known = {a.family for a in arguments if isinstance(a, ArrayArgument) and not a.optional}
+        for output in outputs:
+            if output.family and output.family not in known and any(isinstance(a, ArrayArgument) for a in arguments):
+                raise self._fail(
+                    f"the dtype of output {output.name!r} is open: no argument has the same dtype family.",
+                    given=output.annotation,
+                    try_=f'a fixed dtype, or dtypes={{"{output.name}": "<parameter>"}}',
+                )
+
+    # parameters ------------------------------------------------------------------------------------------------------
+
+    def _parameter(self, p: inspect.Parameter) -> Parameter:
+        hint = self.hints.get(p.name, Any)
+        nullable = _nullable(hint)
+        options = [o for o in _union(hint) if o is not type(None)]
+        if len(options) != 1:
+            raise self._fail(f"parameter {p.name!r} is a union, which cannot be enforced.", given=_show(hint))
+        if _array_parts(options[0]):
+            raise self._fail(
+                f"parameter {p.name!r} is annotated as an array: what stands after * is a compile-time value.",
+                try_=f"move {p.name!r} before *",
+            )
+        kind, allowed = self._parameter_kind(p.name, options[0])
+        return Parameter(p.name, kind, allowed, p.default, _show(hint), nullable)
+
+    def _parameter_kind(self, name: str, hint: Any) -> tuple[str, tuple[Any, ...]]:
+        if typing.get_origin(hint) is Annotated:
+            hint = typing.get_args(hint)[0]
+        if typing.get_origin(hint) is Literal:
+            return "literal", typing.get_args(hint)
+        if hint is Any:
+            return "any", ()
+        if isinstance(hint, type) and issubclass(hint, enum.Enum):
+            return "enum", tuple(hint)
+        if typing.get_origin(hint) in (list, tuple) or hint in (list, tuple):
+            return "list", ()
+        if hint in (bool, int, float, str):
+            return hint.__name__, ()
+        if getattr(hint, "__module__", "").partition(".")[0] == "numpy":
+            return "dtype", ()
+        raise self._fail(
+            f"parameter {name!r} has an annotation that cannot be enforced.",
+            given=_show(hint),
+            allowed="Literal[...], bool, int, float, str, an Enum class, a list or tuple of these, numpy.dtype",
+        )
+
+
+def _an(what: str) -> str:
+    return f"an {what}" if what[0] in "aeiou" else f"a {what}"
+
+
+def _union(hint: Any) -> tuple[Any, ...]:
+    if typing.get_origin(hint) in (typing.Union, types.UnionType):
+        return typing.get_args(hint)
+    return (hint,)
+
+
+def _nullable(hint: Any) -> bool:
+    return type(None) in _union(hint)
+
+
+def _array_parts(hint: Any) -> tuple[Any, ...]:
+    """The jaxtyping classes of an annotation; empty when it is no array."""
+    parts = tuple(o for o in _union(hint) if o is not type(None))
+    return parts if parts and all(hasattr(o, "dim_str") and hasattr(o, "dtypes") for o in parts) else ()
+
+
+def _known_dtypes(part: Any) -> tuple[str, ...]:
+    if not isinstance(part.dtypes, (tuple, list)):  # Shaped: any dtype
+        return tuple(DTYPES)
+    return tuple(name for name in part.dtypes if name in DTYPES)
+
+
+def _scalar_dtype(hint: Any) -> str | None:
+    if typing.get_origin(hint) is Annotated:
+        for note in typing.get_args(hint)[1:]:
+            name = note if isinstance(note, str) else getattr(note, "__name__", getattr(note, "name", ""))
+            name = {"bool_": "bool"}.get(name, name)
+            if name in DTYPES:
+                return name
+        return None
+    if hint is bool:
+        return "bool"
+    return {float: "float64", int: "int64"}.get(hint)
+
+
+def _show(hint: Any) -> str:
+    return hint.__name__ if isinstance(hint, type) else str(hint).replace("typing.", "")

@@ -1,0 +1,159 @@
+"""The decorator: binds a CUDA C++ template to a Python signature."""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+from cuplate.errors import DeclarationError
+from cuplate.signature import read_signature
+from cuplate.walk import Walk
+
+if TYPE_CHECKING:
+    from cuplate.cache import CachePolicy
+    from cuplate.options import Options
+    from cuplate.template import Inline
+    from cuplate.typing import Specialized
+
+__all__ = ["specialize"]
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def specialize(
+    template: str | Path | Inline,
+    *,
+    entry: str | None = None,
+    args: str | None = None,
+    options: Options | Mapping[str, Any] | None = None,
+    tiles: Mapping[str, str | int] | None = None,
+    block: str | int | tuple[str | int, ...] | None = None,
+    grid: str | int | tuple[str | int, ...] | Callable[[Any], Any] | None = None,
+    cluster: str | int | tuple[str | int, ...] | None = None,
+    shared_bytes: str | int | None = None,
+    cooperative: bool = False,
+    static: str | Iterable[str] = (),
+    mutates: str | Iterable[str] = (),
+    zeroed: str | Iterable[str] = (),
+    scratch: Mapping[str, tuple[str, str | int]] | None = None,
+    dtypes: Mapping[str, str] | None = None,
+    require: str | Iterable[str] = (),
+    policy: CachePolicy | None = None,
+) -> Callable[[F], Specialized[F]]:
+    """Turn a kernel template into a function.
+
+    Array and scalar annotations before ``*`` are the kernel's *arguments*, keyword-only names after it are *parameters*
+    (compile-time values that the template sees), the return annotation is the output, and the body, if there is one, is
+    the reference: plain array code with the same meaning, never run by a call.
+
+    Every string below, except in `args`, is an expression: Python integer and boolean arithmetic over axis sizes,
+    parameters, array facts (``a.itemsize``, ``a.aligned(16)``) and device facts (``arch``, ``sm_count``,
+    ``max_shared_bytes``), with ``cdiv``, ``min``, ``max`` and ``abs``.
+
+    Parameters
+    ----------
+    template : str, Path or Inline
+        A name is looked up beside the module that decorates, then among the shipped templates.
+    entry : str, optional
+        The kernel's name in the rendered source, default the function's name. A C++ name expression of a template
+        instance works too: ``"sgemm<{{ tile }}>"``.
+    args : str, optional
+        For a kernel that writes its own parameter list under other names: ours, in its order (``"M N K alpha a b out"``).
+        An item may be an integer expression: ``a.stride(0)``. Without it such a list is matched by name.
+    options : Options or mapping, optional
+        What reaches the compiler.
+    tiles : mapping of str to expression, optional
+        ``{"N": "tile", "M": "tile"}``: grid x covers axis N in steps of `tile`, y covers M. A key may be an expression.
+    block : expression or tuple of them, optional
+        Threads in x, y, z; default 256.
+    grid : expression, tuple of them, or callable, optional
+        Blocks in x, y, z, instead of `tiles`. A callable gets all names as attributes of one object. With neither, one
+        thread per element of the first output.
+    cluster : expression or tuple of them, optional
+        Blocks of a thread block cluster; must divide the grid.
+    shared_bytes : expression, optional
+        Dynamic shared memory a block, bytes.
+    cooperative : bool
+        Launch so that all blocks may synchronise; refused when they cannot all be resident.
+    static : str or iterable of str
+        Axes whose size is a constant in the source instead of a kernel argument.
+    mutates : str or iterable of str
+        Array arguments that the kernel writes.
+    zeroed : str or iterable of str
+        Outputs, mutated arrays or scratch to zero on the launch stream first.
+    scratch : mapping of str to (str, expression), optional
+        ``{"state": ("uint64", "cdiv(N, tile)")}``: memory that each call allocates in stream order for the kernel alone.
+    dtypes : mapping of str to str, optional
+        ``{"out": "out_dtype"}``: an array's dtype is the value of a parameter.
+    require : str or iterable of str
+        Conditions that a call must fulfil.
+    policy : CachePolicy, optional
+        Where and how this function's kernels are kept; default the process's.
+
+    Returns
+    -------
+    callable
+        Decorator; what it returns is a plain function with the attributes of `Specialized`.
+
+    Raises
+    ------
+    DeclarationError, ExpressionError, TemplateError
+        At decoration, which needs neither a GPU nor a driver nor a writable disk.
+
+    Examples
+    --------
+    >>> from cuplate import Array, Inline, f32, specialize
+    >>> from jaxtyping import Float32
+    >>> @specialize(Inline('''
+    ... extern "C" __global__ void {{ kernel }}({{ args }})
+    ... {
+    ...     {{ index_t }} i = blockIdx.x * blockDim.x + threadIdx.x;
+    ...     if (i < N) out[i] = alpha * x[i] + y[i];
+    ... }
+    ... '''))
+    ... def saxpy(alpha: f32, x: Float32[Array, "N"], y: Float32[Array, "N"]) -> Float32[Array, "N"]:
+    ...     return alpha * x + y
+    >>> saxpy.inspect(arch="sm_90").cubin.resources.registers > 0
+    True
+    """
+    keywords = {
+        "entry": entry, "args": args, "options": options, "tiles": tiles, "block": block, "grid": grid,
+        "cluster": cluster, "shared_bytes": shared_bytes, "cooperative": cooperative, "static": static,
+        "mutates": mutates, "zeroed": zeroed, "scratch": scratch, "require": require, "policy": policy,
+    }  # fmt: skip
+    scope = sys._getframe(1).f_locals  # string annotations may name classes of the function that decorates
+
+    def decorate(function: F) -> Specialized[F]:
+        if not callable(function) or not hasattr(function, "__code__"):
+            raise DeclarationError("@specialize decorates a function.", given=f"{function!r:.60}")
+        signature = read_signature(function, dtypes=dtypes or {}, locals_=scope)
+        walk = Walk(signature, function, template, _anchor(function), keywords)
+        return cast("Specialized[F]", _dress(walk, function))
+
+    return decorate
+
+
+def _anchor(function: Any) -> Path | None:
+    """Folder of the file that defines `function`; None for standard input, ``exec`` and notebooks."""
+    path = Path(function.__code__.co_filename)
+    return path.resolve().parent if path.is_file() else None
+
+
+def _dress(walk: Walk, function: Any) -> Any:
+    """The dispatcher with the user's name, doc and signature, and the attributes of `Specialized`."""
+    dressed = functools.wraps(function)(walk.hot.function)
+    attributes = {
+        "reference": function,
+        "template": walk.binding.template.name,
+        "inspect": walk.inspection.inspect,
+        "compile": walk.inspection.compile,
+        "explain": walk.inspection.explain,
+        "cache_info": walk.cache_info,
+        "cache_clear": walk.cache_clear,
+        "reload": walk.reload,
+    }
+    dressed.__dict__.update(attributes)
+    return dressed

@@ -1,0 +1,318 @@
+"""One specialized function: takes a call through the rooms, and remembers what it met on the way."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from cuplate import arguments, cache, events
+from cuplate.backend import owners
+from cuplate.binding import Binding, read_binding
+from cuplate.cache.memory import Entry, next_tick
+from cuplate.cache.stats import CacheInfo, HitCounter
+from cuplate.call import Call, check_call
+from cuplate.content import Content
+from cuplate.dispatch import MISSING
+from cuplate.errors import ArgumentError, CaptureError, DeviceError, LaunchError
+from cuplate.grid import check as check_grid
+from cuplate.hotpath import PLANS, HotPath
+from cuplate.inspection import Inspection
+from cuplate.plan import INT_MAX, Plan, Recipe, make_plan, make_recipes
+from cuplate.signature import Signature
+from cuplate.variants import Variants
+
+__all__ = ["Walk"]
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """A plan whose kernel is loaded: what a launch needs besides the arrays."""
+
+    plan: Plan
+    recipes: tuple[Recipe, ...]
+    entry: Entry[Any]
+    config: Any
+    content: Content
+
+
+class Walk:
+    """Everything that one decorated function knows; its public face is the function in `function`.
+
+    Parameters
+    ----------
+    signature : Signature
+    reference : function
+        As written by the user.
+    template : str, Path or Inline
+    anchor : Path or None
+        Folder of the file that decorates.
+    keywords : mapping
+        Of `specialize`.
+    """
+
+    def __init__(
+        self, signature: Signature, reference: Any, template: Any, anchor: Path | None, keywords: Mapping[str, Any]
+    ) -> None:
+        self.signature = signature
+        self.name = signature.function
+        self._declared = (template, anchor, keywords)
+        self.counter = HitCounter.of_function()
+        self.variants = Variants(self._read_binding(), self.counter, keywords["policy"])
+        self.inspection = Inspection(self.variants)
+        self._encoders = {s.name: arguments.encoder(s, self.name) for s in signature.scalars}
+        self.hot = HotPath(self.binding, self.counter, self.cold, self._encoders, reference.__module__)
+        self._ready: dict[Any, Ready] = {}  # plans of the calls that the hot path does not take
+
+    @property
+    def binding(self) -> Binding:
+        """The decoration, with the template as it was last read."""
+        return self.variants.binding
+
+    def _read_binding(self) -> Binding:
+        template, anchor, keywords = self._declared
+        return read_binding(self.signature, template, anchor=anchor, keywords=keywords)
+
+    # a call -----------------------------------------------------------------------------------------------------------
+
+    def cold(self, more: Sequence[Any], unknown: Mapping[str, Any], *given: Any) -> Any:
+        """Any call that the hot path does not take: checked from the ground up, then planned, compiled and launched."""
+        call = check_call(self.binding, self._by_name(given), more, unknown)
+        if call.device is None or call.owner is None:
+            raise ArgumentError(
+                "there is no array to launch on.",
+                function=self.name,
+                try_="out=" if not self.signature.arrays else "real arrays: an ArraySpec is for inspect and compile",
+            )
+        if call.device[0] != "cuda":
+            raise DeviceError(
+                f"the arrays are on the host ({call.device[0]}), and this version launches on GPUs only.",
+                function=self.name,
+                given=", ".join(n for n, a in call.arrays.items() if a is not None),
+                try_="cupy.asarray(...); inspect(...) and compile(...) need no GPU",
+            )
+        stream = call.values.get("stream")
+        if stream is None:
+            pointer = call.owner.current_stream(call.device[1])
+        else:
+            pointer = owners.stream_pointer(stream, self.name)
+        return self._launch(call, self._find_ready(call, pointer), pointer, own_stream=stream is not None)
+
+    def _by_name(self, given: Sequence[Any]) -> dict[str, Any]:
+        names = [
+            *(a.name for a in self.signature.arguments),
+            *(p.name for p in self.signature.parameters),
+            "out",
+            "stream",
+        ]
+        return {name: value for name, value in zip(names, given, strict=True) if value is not MISSING}
+
+    # from a call to a loaded kernel -----------------------------------------------------------------------------------
+
+    def _find_ready(self, call: Call, stream: int) -> Ready | None:
+        """The plan of a call with its kernel loaded; None when there is nothing to launch."""
+        key = self._ready_key(call)
+        ready = self._ready.get(key)
+        if ready is None:
+            ready = self._make_ready(call, stream, key)
+        else:
+            self.counter.cell.hits += 1
+            ready.entry.tick = next_tick()
+            if events.heard():
+                events.emit("hit", self.name, key=ready.content.key.hex, tier="memory")
+        return ready
+
+    def _ready_key(self, call: Call) -> Any:
+        aligned = [(f.array, f.value) for f in self.binding.facts if f.name == "aligned" and f.value]
+        arrays = tuple(a and (n, a.dtype, a.shape, a.strides) for n, a in call.arrays.items())
+        alignments = tuple(a.aligned(size) for n, size in aligned if (a := call.arrays.get(n)) is not None)
+        return call.device, arrays, alignments, tuple(arguments.parameter_key(v) for _, v in call.parameters)
+
+    def _make_ready(self, call: Call, stream: int, key: Any) -> Ready | None:
+        from cuplate.backend.cuda import device as gpu
+
+        assert call.device is not None and call.owner is not None
+        number = call.device[1]
+        facts = gpu.device_facts(number)
+        plan = self._plan(call, facts.arch, facts.limits)
+        if plan.empty:
+            return None
+        content = self.variants.content(plan)
+        entry = _memory().get((content.key.digest, number))
+        if entry is None:
+            if call.owner.is_capturing(stream):
+                raise CaptureError(
+                    "the first call of a specialization came inside a graph capture, where nothing may be compiled or "
+                    "loaded.",
+                    function=self.name,
+                    called_as=call.called_as(self.name),
+                    try_="call it once with these parameters before the capture begins",
+                )
+            entry = self._load(gpu, content, call, number)
+        loaded = entry.value
+        recipes = make_recipes(content.slots, plan.integers)
+        self._check_loaded(plan, recipes, loaded, facts.limits)
+        assert plan.grid is not None
+        ready = Ready(plan, recipes, entry, gpu.prepare(plan.grid, loaded), content)
+        if len(self._ready) >= PLANS:
+            self._ready.clear()
+        self._ready[key] = ready
+        loaded.users.add(self)
+        if loaded.evicted:  # by another thread, between our look-up and this line
+            self._ready.pop(key, None)
+        return ready
+
+    def _plan(self, call: Call, arch: str, limits: Any) -> Plan:
+        return make_plan(
+            self.binding, call.solved, call.parameters, arch=arch, limits=limits, called_as=call.called_as(self.name)
+        )
+
+    def _load(self, gpu: Any, content: Content, call: Call, number: int) -> Entry[Any]:
+        events.emit("miss", self.name, key=content.key.hex, tier="memory")
+        cubin = self.variants.obtain(content).cubin
+        loaded = gpu.load(cubin, number)
+        events.emit("load", self.name, key=content.key.hex, device=number)
+        return _memory().put((content.key.digest, number), loaded)
+
+    def _check_loaded(self, plan: Plan, recipes: tuple[Recipe, ...], loaded: Any, limits: Any) -> None:
+        """What only the loaded kernel knows: registers, static shared memory, and the width of its parameters."""
+        assert plan.grid is not None
+        check_grid(
+            plan.grid,
+            limits,
+            static_shared_bytes=loaded.static_shared_bytes,
+            kernel_threads=loaded.threads_per_block,
+            registers=loaded.registers,
+            kernel=loaded.cubin.entry,
+            function=self.name,
+        )
+        sizes = loaded.argument_bytes
+        if len(sizes) != len(recipes):
+            raise LaunchError(
+                f"the loaded kernel takes {len(sizes)} arguments, and a call passes {len(recipes)}.",
+                function=self.name,
+                given=", ".join(r.name for r in recipes),
+            )
+        for recipe, size in zip(recipes, sizes, strict=True):
+            if recipe.kind == "int" and size == 4 and not -INT_MAX - 1 <= recipe.value <= INT_MAX:
+                raise LaunchError(
+                    f"{recipe.name} = {recipe.value} does not fit the kernel's 32-bit parameter.",
+                    function=self.name,
+                    try_="index_t, or a 64-bit integer in the kernel's own list",
+                )
+
+    # launch -----------------------------------------------------------------------------------------------------------
+
+    def _launch(self, call: Call, ready: Ready | None, pointer: int, *, own_stream: bool) -> Any:
+        from cuplate.backend.cuda import device as gpu
+
+        assert call.owner is not None and call.device is not None
+        number = call.device[1]
+        order = pointer if own_stream else None
+        outputs = dict(call.outputs)
+        for output in self.signature.outputs:
+            if output.name not in outputs:
+                shape, dtype = call.solved.output_shapes[output.name], call.solved.dtypes[output.name]
+                outputs[output.name] = call.owner.empty(shape, dtype, number, order)
+        if ready is not None:
+            self._run(gpu, call, ready, outputs, pointer, order)
+            self.hot.offer(gpu, call, ready.plan, ready.recipes, ready.entry, ready.config)
+        values = [outputs[o.name] for o in self.signature.outputs]
+        if self.signature.result_type is not None:
+            return self.signature.result_type(*values)
+        return values[0] if values else None
+
+    def _run(
+        self, gpu: Any, call: Call, ready: Ready, outputs: Mapping[str, Any], pointer: int, order: int | None
+    ) -> None:
+        assert call.owner is not None and call.device is not None
+        number, owner = call.device[1], call.owner
+        pointers = {n: a.pointer for n, a in call.arrays.items() if a is not None}
+        bytes_of = {n: a.size * a.itemsize for n, a in call.arrays.items() if a is not None}
+        kept = []  # scratch lives until the launch is enqueued; its memory is reused in stream order
+        fresh = [(n, v) for n, v in outputs.items() if n not in pointers]
+        for name, size, dtype in ready.plan.scratch:
+            kept.append(owner.empty((size,), dtype, number, order))
+            fresh.append((name, kept[-1]))
+        for name, value in fresh:
+            described = owner.describe(name, value, self.name)
+            pointers[name], bytes_of[name] = described.pointer, described.size * described.itemsize
+        values = [self._value(r, pointers, call.values) for r in ready.recipes]
+        stream = gpu.stream_of(pointer)
+        if owner.is_capturing(pointer):
+            ready.entry.value.keep()
+        with gpu.run_on(number):
+            for name in ready.plan.zeroed:
+                gpu.zero(pointers[name], bytes_of[name], stream)
+            try:
+                gpu.launch(stream, ready.config, ready.entry.value.kernel, *values)
+            except Exception as error:
+                raise LaunchError(
+                    f"the launch was refused: {error}",
+                    function=self.name,
+                    called_as=call.called_as(self.name),
+                    grid=ready.plan.grid.grid if ready.plan.grid else None,
+                    block=ready.plan.grid.block if ready.plan.grid else None,
+                ) from error
+        if events.heard():
+            events.emit("launch", self.name, key=ready.content.key.hex, device=number)
+
+    def _value(self, recipe: Recipe, pointers: Mapping[str, int], values: Mapping[str, Any]) -> int:
+        if recipe.kind == "array":
+            return pointers[recipe.name]
+        if recipe.kind == "scalar":
+            return self._encoders[recipe.name](values[recipe.name])
+        return recipe.value
+
+    # forgetting -------------------------------------------------------------------------------------------------------
+
+    def forget(self, entry: Entry[Any]) -> None:
+        """Drop every plan that leads to `entry`."""
+        self.hot.forget(entry)
+        for key, ready in list(self._ready.items()):
+            if ready.entry is entry:
+                self._ready.pop(key, None)
+
+    def cache_info(self) -> CacheInfo:
+        """This function's counts, all threads together."""
+        return self.counter.info(variants=len(self.variants))
+
+    def cache_clear(self) -> None:
+        """Forget plans, renders and loaded kernels; what is on disk stays."""
+        entries = {id(r.entry): r.entry for r in list(self._ready.values())}
+        self._forget_all()
+        for entry in entries.values():
+            _memory().discard(entry.key)
+
+    def reload(self) -> None:
+        """Read the template again; equal renders keep their cubins."""
+        binding = self._read_binding()
+        self.variants.binding = binding
+        self.hot.rebind(binding)
+        self._forget_all()
+
+    def _forget_all(self) -> None:
+        self.variants.clear()
+        self.hot.plans.clear()
+        self._ready.clear()
+
+
+def _drop_plans(entry: Entry[Any]) -> None:
+    entry.value.evicted = True
+    for walk in list(entry.value.users):
+        walk.forget(entry)
+    events.emit("evict", entry.value.cubin.function, tier="memory")
+
+
+_watched: weakref.WeakSet[Any] = weakref.WeakSet()
+
+
+def _memory() -> cache.MemoryTier[Any]:
+    """The tier of loaded kernels, which tells us of every kernel it lets go."""
+    tier = cache.memory_tier()
+    if tier not in _watched:
+        _watched.add(tier)
+        tier.on_evict(_drop_plans)
+    return tier
