@@ -1,0 +1,57 @@
+"""What every test gets: its own cache directory, no settings from outside, and a GPU or a reason."""
+
+from __future__ import annotations
+
+import functools
+import os
+from pathlib import Path
+
+import hypothesis
+import pytest
+
+GPU_TESTS = Path(__file__).parent / "gpu"
+
+# No deadline: a test never fails for being slow. In CI the examples are the same at every run.
+hypothesis.settings.register_profile("here", deadline=None, print_blob=True)
+hypothesis.settings.register_profile("ci", parent=hypothesis.settings.get_profile("here"), derandomize=True)
+hypothesis.settings.load_profile("ci" if os.environ.get("CI") else "here")
+
+
+@functools.cache
+def missing_gpu() -> str | None:
+    """Why the GPU tests cannot run here; None if they can."""
+    try:
+        import cupy
+    except ImportError as error:
+        return f"CuPy cannot be imported: {error}"
+    try:
+        count = cupy.cuda.runtime.getDeviceCount()
+    except cupy.cuda.runtime.CUDARuntimeError as error:
+        return f"no GPU: {error}"
+    return None if count else "no GPU: the driver lists no device"
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark what lies in tests/gpu, so that the folder is the only place that says it."""
+    for item in items:
+        if GPU_TESTS in item.path.parents:
+            item.add_marker(pytest.mark.gpu)
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Skip a GPU test without a GPU, or fail it where the GPU was promised."""
+    if item.get_closest_marker("gpu") is None:
+        return
+    reason = missing_gpu()
+    if reason is not None and os.environ.get("CUPLATE_REQUIRE_GPU") == "1":
+        pytest.fail(f"CUPLATE_REQUIRE_GPU=1, but {reason}", pytrace=False)
+    if reason is not None:
+        pytest.skip(reason)
+
+
+@pytest.fixture(autouse=True)
+def own_settings(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A test sees none of the developer's settings and never writes into their cache."""
+    for variable in [v for v in os.environ if v.startswith("CUPLATE_") and v != "CUPLATE_REQUIRE_GPU"]:
+        monkeypatch.delenv(variable)
+    monkeypatch.setenv("CUPLATE_CACHE_DIR", str(tmp_path_factory.mktemp("cache")))

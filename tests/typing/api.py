@@ -1,0 +1,179 @@
+"""A user's file, checked and not run: the README's snippets, and the mistakes that a checker must find.
+
+mypy, pyright and ruff read it in ``test_typing.py``. Each ``type: ignore`` names what mypy reports there, each
+``pyright: ignore`` what pyright reports; both refuse an ignore that hides nothing.
+"""
+
+from __future__ import annotations
+
+from typing import Generic, Literal, NamedTuple, Protocol, assert_type
+
+import numpy as np
+import numpy.typing as npt
+from jaxtyping import Float32, Int32
+
+from cuplate import Array, ArraySpec, CacheInfo, CuplateError, Inline, Options, f32, i64, specialize
+from cuplate.cubin import Cubin
+from cuplate.report import Report
+
+Host = npt.NDArray[np.float32]
+
+
+class Device(Protocol):
+    """Stands for an array type of another library: CuPy ships no types, and torch is large.
+
+    A protocol only because its methods then need no bodies.
+    """
+
+    shape: tuple[int, ...]
+    dtype: object
+    ndim: int
+
+    @property
+    def T(self) -> Device: ...
+    def __array__(self) -> npt.NDArray[np.float32]: ...
+    def __len__(self) -> int: ...
+    def __getitem__(self, key: object) -> Device: ...
+    def __setitem__(self, key: object, value: object) -> None: ...
+    def __add__(self, other: Device | float) -> Device: ...
+    def __radd__(self, other: Device | float) -> Device: ...
+    def __sub__(self, other: Device | float) -> Device: ...
+    def __rsub__(self, other: Device | float) -> Device: ...
+    def __mul__(self, other: Device | float) -> Device: ...
+    def __rmul__(self, other: Device | float) -> Device: ...
+    def __truediv__(self, other: Device | float) -> Device: ...
+    def __rtruediv__(self, other: Device | float) -> Device: ...
+    def __matmul__(self, other: Device) -> Device: ...
+    def __pow__(self, other: Device | float) -> Device: ...
+    def __neg__(self) -> Device: ...
+    def __abs__(self) -> Device: ...
+    def clip(self, low: float | None = None, high: float | None = None) -> Device: ...
+    def sum(self, axis: int | None = None) -> Device: ...
+
+
+# The README's first screen.
+
+
+@specialize("matmul_epilogue.cu.j2", tiles={"N": "tile", "M": "tile"}, block=("tile", "tile"))
+def matmul(
+    a: Float32[Array, "M K"],
+    b: Float32[Array, "K N"],
+    bias: Float32[Array, " N"],
+    *,
+    tile: Literal[16, 32] = 16,
+    relu: bool = False,
+) -> Float32[Array, "M N"]:
+    """relu(a @ b + bias), or without the relu."""
+    c = a @ b + bias
+    return c.clip(0) if relu else c
+
+
+# A binding in five lines.
+
+
+@specialize("saxpy.cu.j2")
+def saxpy(alpha: f32, x: Float32[Array, " N"], y: Float32[Array, " N"]) -> Float32[Array, " N"]:
+    """alpha * x + y."""
+    return alpha * x + y
+
+
+# Every kind of row in the signature.
+
+
+class Extreme(NamedTuple, Generic[Array]):
+    """Two outputs of different dtypes."""
+
+    value: Float32[Array, " R"]
+    place: Int32[Array, " R"]
+
+
+@specialize(Inline("..."), options=Options(), policy=None)
+def row_max(x: Float32[Array, "R C"], shift: i64 = 0, *, num_warps: int = 4) -> Extreme[Array]:
+    """Largest element of each row, and where it is."""
+    raise NotImplementedError
+
+
+@specialize("scale.cu.j2", mutates=("x",))
+def scale(x: Float32[Array, " N"], factor: float) -> None:
+    """X times factor, in place."""
+    x *= factor
+
+
+@specialize("linear.cu.j2")
+def linear(
+    a: Float32[Array, "M K"],
+    b: Float32[Array, "K N"],
+    bias: Float32[Array, " N"] | None = None,
+    *,
+    out: Float32[Array, "M N"] | None = None,
+    stream: object = None,
+) -> Float32[Array, "M N"]:
+    """A @ b, with a bias if there is one; it lists `out` and `stream`, so checkers know them."""
+    c = a @ b
+    return c if bias is None else c + bias
+
+
+def calls(host: Host, device: Device) -> None:
+    """The array type that goes in comes out."""
+    assert_type(matmul(host, host, host, relu=True), Host)
+    assert_type(matmul(device, device, device, tile=32), Device)
+    assert_type(saxpy(2.0, device, device), Device)
+    assert_type(saxpy(alpha=2, x=host, y=host), Host)
+    assert_type(row_max(device).value, Device)
+    assert_type(row_max(host, 3, num_warps=8).place, Host)
+    assert_type(linear(device, device), Device)
+    assert_type(linear(device, device, device, out=device, stream=None), Device)
+    scale(device, 2.0)
+
+
+def attributes(host: Host, device: Device) -> None:
+    """A specialized function's own attributes have types too."""
+    assert_type(matmul.reference(host, host, host), Host)
+    assert_type(matmul.reference(device, device, device), Device)
+    assert_type(matmul.inspect(device, device, device, relu=True), Report)
+    spec = ArraySpec((64, 64), "float32")
+    assert_type(matmul.inspect(spec, spec, ArraySpec((64,)), arch="sm_90a"), Report)
+    assert_type(matmul.compile(spec, spec, spec, arch="sm_80"), Cubin)
+    assert_type(matmul.explain(spec, spec, spec), str)
+    assert_type(matmul.cache_info(), CacheInfo)
+    assert_type(matmul.__name__, str)
+    matmul.cache_clear()
+    matmul.reload()
+
+
+def catches(device: Device) -> str:
+    """Errors are classes to catch."""
+    try:
+        scale(device, 2.0)
+    except CuplateError as error:
+        return error.summary
+    return ""
+
+
+def mistakes(host: Host, device: Device) -> None:
+    """What a checker must refuse."""
+    matmul(host, host)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+    matmul(host, host, host, host)  # type: ignore[call-arg, arg-type]  # pyright: ignore[reportCallIssue]
+    matmul(host, host, host, rleu=True)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+    matmul(host, host, host, tile=17)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    matmul(host, host, host, relu="yes")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    matmul(1, 2, 3)  # type: ignore[type-var]  # pyright: ignore[reportArgumentType]
+    saxpy("2", device, device)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    saxpy(2.0, device, device, out=device)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+    matmul.reference(host, host)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+    row_max(device, 0.5)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    row_max(device).valeu  # type: ignore[attr-defined]  # noqa: B018  # pyright: ignore
+    matmul.inspct(device)  # type: ignore[attr-defined]  # pyright: ignore
+    scale(device, 2.0).shape  # type: ignore[attr-defined]  # noqa: B018  # pyright: ignore
+
+
+# Two kinds of array in one call: a run-time error always, and a checker's where it does not join the two to `object`.
+def mixed(host: Host, device: Device) -> Device:
+    """Host and device arrays do not mix."""
+    return matmul(host, device, device)  # type: ignore[return-value]  # pyright: ignore
+
+
+@specialize("wrong.cu.j2", tilse={"N": "tile"})  # type: ignore[call-arg]  # pyright: ignore
+def misspelt(x: Float32[Array, " N"]) -> Float32[Array, " N"]:
+    """A misspelt keyword of `specialize` itself."""
+    return -x
