@@ -10,6 +10,7 @@ import tempfile
 import threading
 import time
 import warnings
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -39,6 +40,10 @@ def cubin(name: str = "k") -> Cubin:
 
 class Store(dict[bytes, bytes]):
     """A tier that works."""
+
+    def get(self, key: bytes, *, again: bool = False) -> bytes | None:  # type: ignore[override]
+        """What was put."""
+        return super().get(key)
 
     def put(self, key: bytes, payload: bytes, *, tag: str) -> bool:
         """Keep it."""
@@ -127,6 +132,21 @@ def test_headers_that_changed_during_the_compile_are_not_stored() -> None:
     store = Store()
     assert obtain(key(), store=store, build=cubin, function="f", unchanged=lambda: False).cubin.entry == "k"
     assert store == {}
+
+
+def test_who_comes_late_looks_again() -> None:
+    """B12: a thread that missed on disk just before another one stored finds it in its turn, and does not compile."""
+
+    class Late(Store):
+        def get(self, key: bytes, *, again: bool = False) -> bytes | None:  # type: ignore[override]
+            if not self:
+                self[b"asked"] = b""
+                obtain(late, store=self, build=cubin, function="f")
+                return None
+            return super().get(key)
+
+    late = key("late")
+    assert obtain(late, store=Late(), build=lambda: pytest.fail("compiled"), function="f").origin == "disk"
 
 
 def test_without_a_store_every_call_compiles() -> None:
@@ -394,7 +414,8 @@ def test_the_telling_error_of_a_line_is_the_summary() -> None:
 
 def test_the_assembler_is_understood() -> None:
     """Too much static shared memory is said in decimal, with the way out."""
-    log = "ptxas info    : 0 bytes gmem\n\0ptxas error   : Entry function 'k' uses too much shared data (0xc3500 bytes, 0xc000 max)\n"
+    figures = "(0xc3500 bytes, 0xc000 max)"
+    log = f"ptxas info    : 0 bytes gmem\n\0ptxas error   : Entry function 'k' uses too much shared data {figures}\n"
     error = diagnose(log, rendered(LOOP, tile=1))
     assert "800000 bytes are declared, 49152 are allowed" in str(error)
 
@@ -450,7 +471,11 @@ def test_a_mismatching_parameter_is_named_at_the_kernel() -> None:
     """What the checks refuse is said of the kernel's own list, at the line where it begins."""
     source = rendered('/* one\n two */\nextern "C" __global__ void k(\n    float* a, int n) {}\n')
     log = "".join(
-        refusal(9 + i, f'static assertion failed with "cuplate: parameter {i} \\"{n}\\": a call passes double"', file="cuplate_checks")
+        refusal(
+            9 + i,
+            f'static assertion failed with "cuplate: parameter {i} \\"{n}\\": a call passes double"',
+            file="cuplate_checks",
+        )
         for i, n in ((1, "a"), (2, "n"))
     )
     error = diagnose(log, source, checks="static_assert(...);")

@@ -9,6 +9,7 @@ from cuplate.config import UNLIMITED, VARIABLES, SettingError, Settings, scope, 
 
 @pytest.fixture(autouse=True)
 def bare(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No variable set."""
     for variable in VARIABLES.values():
         monkeypatch.delenv(variable, raising=False)
 
@@ -71,11 +72,13 @@ def test_text_of_the_wrong_type_names_variable_and_what_is_allowed(
 def test_switches_counts_and_texts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each variable arrives with its type."""
     monkeypatch.setenv("CUPLATE_EXPLAIN", "1")
-    monkeypatch.setenv("CUPLATE_DEBUG", "off")
+    monkeypatch.setenv("CUPLATE_REQUIRE_GPU", "off")
     monkeypatch.setenv("CUPLATE_MEMORY_KERNELS", "32")
     monkeypatch.setenv("CUPLATE_CACHE_SECRET", "geheim")
     monkeypatch.setenv("CUPLATE_CACHE_DIR", "/x")
-    assert settings() == Settings(explain=True, debug=False, memory_kernels=32, cache_secret=b"geheim", cache_dir="/x")
+    assert settings() == Settings(
+        explain=True, require_gpu=False, memory_kernels=32, cache_secret=b"geheim", cache_dir="/x"
+    )
 
 
 def test_a_change_of_the_environment_is_seen_at_once(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -48,6 +48,13 @@ def test_an_edited_inner_header_changes_the_closure(tmp_path: Path) -> None:
     assert before.digest != after.digest
 
 
+def test_a_fresh_file_is_not_remembered(tmp_path: Path) -> None:
+    """A file that changed a moment ago may change again within one tick of its clock, and is read each time."""
+    write(tmp_path, a_h="int x;\n")
+    closure('#include "a.h"\n', directories=[tmp_path])
+    assert not [path for path, *_ in headers._scans if path.startswith(str(tmp_path))]
+
+
 def test_an_old_file_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A file that has settled is remembered by path, size, times and inode, and not opened again."""
     write(tmp_path, a_h="int x;\n")
@@ -242,7 +249,10 @@ def test_the_toolkit_is_asked_only_for_what_is_missing(tmp_path: Path) -> None:
 
 def test_toolkit_headers_count_by_content_in_one_digest(tmp_path: Path) -> None:
     """The toolkit's files are one digest; the user's stay listed by name."""
-    mine, toolkit = write(tmp_path / "m", a_h="#include <t.h>\n"), write(tmp_path / "t", t_h='#include "u.h"\n', u_h="1")
+    mine, toolkit = (
+        write(tmp_path / "m", a_h="#include <t.h>\n"),
+        write(tmp_path / "t", t_h='#include "u.h"\n', u_h="1"),
+    )
     before, added = complete('#include "a.h"\n', [mine], lambda: (toolkit,))
     assert (names(before), added, before.absent) == (["a.h"], (toolkit,), ())
     write(toolkit, u_h="2")

@@ -33,7 +33,7 @@ def fresh(code: str, *flags: str, **environment: str | None) -> str:
 
 def imported_for_checkers() -> dict[str, str]:
     """Name -> module, from the front door's ``if TYPE_CHECKING`` block."""
-    (block,) = (n for n in DOOR.body if isinstance(n, ast.If) and ast.unparse(n.test) == "TYPE_CHECKING")
+    block = next(n for n in DOOR.body if isinstance(n, ast.If) and ast.unparse(n.test) == "TYPE_CHECKING")
     return {alias.name: str(n.module) for n in block.body if isinstance(n, ast.ImportFrom) for alias in n.names}
 
 

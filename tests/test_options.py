@@ -18,7 +18,9 @@ def test_the_default_is_cxx17_and_nothing_else() -> None:
 
 def test_every_option_has_one_spelling() -> None:
     """The canonical form lists all that reaches the compiler, in one order."""
-    options = Options("C++20", debug=True, fast_math=True, line_info=True, max_registers=64, define={"B": None, "A": True})
+    options = Options(
+        "C++20", debug=True, fast_math=True, line_info=True, max_registers=64, define={"B": None, "A": True}
+    )
     assert options.canonical() == (
         "std=c++20",
         "fast_math",
@@ -68,7 +70,9 @@ def test_a_relative_directory_belongs_to_the_binding_file(tmp_path: Path) -> Non
 
 def test_a_directory_that_is_not_there_is_named_as_written(tmp_path: Path) -> None:
     """A misspelt directory is an error by itself, not a missing header later."""
-    with pytest.raises(DeclarationError, match=r"include directory does not exist\n  given +include='inclde', that is /"):
+    with pytest.raises(
+        DeclarationError, match=r"include directory does not exist\n  given +include='inclde', that is /"
+    ):
         Options(include="inclde").directories(tmp_path)
 
 

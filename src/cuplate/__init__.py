@@ -135,10 +135,16 @@ def __dir__() -> list[str]:
     return sorted({*globals(), *__all__, *_MODULES} - {"sys", "TYPE_CHECKING"})
 
 
-class _FrontDoor(type(sys)):  # type: ignore[misc]  # ModuleType, without importing types
+if TYPE_CHECKING:
+    from types import ModuleType as _Module
+else:
+    _Module = type(sys)  # types.ModuleType, without importing types
+
+
+class _FrontDoor(_Module):
     def __setattr__(self, name: str, value: object) -> None:
         """Keep `cuplate.specialize` the function: importing the module of that name would put the module there."""
-        if name not in _HOME or not isinstance(value, type(sys)):
+        if name not in _HOME or not isinstance(value, _Module):
             super().__setattr__(name, value)
 
 

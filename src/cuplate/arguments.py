@@ -5,14 +5,16 @@ from __future__ import annotations
 import difflib
 import enum
 import inspect
+import math
 import struct
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from cuplate.dtypes import DTYPES
 from cuplate.errors import (
     ArgumentError,
+    DeclarationError,
     DeviceError,
     DtypeError,
     ExpressionError,
@@ -27,7 +29,7 @@ from cuplate.specialization import Fact
 if TYPE_CHECKING:
     from cuplate.expression import Expression
 
-__all__ = ["ArraySpec", "Described", "Solved", "bind", "check_parameters", "encoder", "solve"]
+__all__ = ["ArraySpec", "Described", "Solved", "bind", "check_defaults", "check_parameters", "encoder", "solve"]
 
 _EMPTY = inspect.Parameter.empty
 
@@ -84,6 +86,9 @@ class Described:
     device: tuple[str, int] | None
     readonly: bool = False
 
+    def __str__(self) -> str:
+        return self.dtype if self.shape is None else f"{self.dtype}{list(self.shape)}"
+
     @property
     def itemsize(self) -> int:
         """Bytes of one element."""
@@ -107,6 +112,15 @@ class Described:
         if is_packed(self.shape[::-1], self.strides[::-1]):
             return "F"
         return "strided"
+
+    def settled(self) -> Described:
+        """The same array; where it is packed, the strides that no index ever uses (of axes of one element) are too.
+
+        A library may leave anything in them, and what a template reads of them must not make another variant.
+        """
+        if self.shape is None or self.order != "C":
+            return self
+        return replace(self, strides=packed_strides(self.shape))
 
     def aligned(self, size_bytes: int) -> bool:
         """Whether the first element stands at a multiple of `size_bytes`."""
@@ -245,6 +259,30 @@ def check_parameters(signature: Signature, values: Mapping[str, Any]) -> tuple[t
     return tuple((p.name, _check_parameter(p, values[p.name], signature.function)) for p in signature.parameters)
 
 
+def check_defaults(signature: Signature) -> None:
+    """Refuse, at decoration, a default that every call would refuse.
+
+    Raises
+    ------
+    DeclarationError
+        Names the parameter, its default and its annotation.
+    """
+    for parameter in signature.parameters:
+        if parameter.default is _EMPTY:
+            continue
+        try:
+            _check_parameter(parameter, parameter.default, signature.function)
+        except ParameterError as error:
+            hint = f"{parameter.annotation} | None" if parameter.default is None else error.facts.get("try_")
+            raise DeclarationError(
+                f"the default of parameter {parameter.name!r} is outside its annotation.",
+                function=signature.function,
+                given=f"{parameter.name}: {parameter.annotation} = {_shown(parameter.default)}",
+                allowed=error.facts.get("allowed"),
+                try_=hint,
+            ) from None
+
+
 def _check_parameter(parameter: Parameter, value: Any, function: str) -> Any:
     if value is None and parameter.nullable:
         return None
@@ -264,7 +302,7 @@ def _check_parameter(parameter: Parameter, value: Any, function: str) -> Any:
         )
         raise _wrong(parameter, value, function, ", ".join(map(repr, parameter.allowed)), near[0] if near else None)
     if kind == "enum":
-        if value in parameter.allowed and isinstance(value, enum.Enum):
+        if isinstance(value, enum.Enum) and value in parameter.allowed:
             return value
         raise _wrong(parameter, value, function, ", ".join(str(a) for a in parameter.allowed))
     if kind == "list":
@@ -282,10 +320,19 @@ def _check_plain(parameter: Parameter, value: Any, function: str) -> Any:
     plain = _plain(value)
     kind = parameter.kind
     if kind == "float" and type(plain) is int:
-        plain = float(plain)
+        plain = _exact_float(parameter, plain, function)
     if type(plain).__name__ != kind or (isinstance(value, enum.Enum)):
         raise _wrong(parameter, value, function, parameter.annotation)
     return plain
+
+
+def _exact_float(parameter: Parameter, value: int, function: str) -> float:
+    try:
+        if float(value) == value:
+            return float(value)
+    except OverflowError:
+        pass
+    raise _wrong(parameter, value, function, "an integer that float holds exactly")
 
 
 def _plain(value: Any) -> Any:
@@ -307,7 +354,7 @@ def _freeze(value: Any, parameter: Parameter, function: str) -> Any:
 
 def _wrong(parameter: Parameter, value: Any, function: str, allowed: str, try_: Any = None) -> ParameterError:
     return ParameterError(
-        f"{parameter.name} = {value!r} ({type(value).__name__}) is not allowed.",
+        f"{parameter.name} = {_shown(value)} ({type(value).__name__}) is not allowed.",
         function=function,
         allowed=allowed,
         try_=f"{parameter.name}={try_!r}" if try_ is not None else None,
@@ -325,7 +372,7 @@ def dtype_name(value: Any, error: Callable[[], Exception]) -> str:
 
 def parameter_key(value: Any) -> Any:
     """A hashable that keeps ``1``, ``True``, ``1.0``, ``-0.0`` and NaN apart: values by type, floats by their bits."""
-    if isinstance(value, tuple):
+    if isinstance(value, (tuple, list)):  # a list parameter may be given as either
         return (tuple, *(parameter_key(v) for v in value))
     if isinstance(value, float):
         return type(value), struct.pack("<d", value)
@@ -414,7 +461,7 @@ class _Solver:
                 f"array {argument.name!r} is {array.dtype}"
                 + (f", but {other!r} is {expected[0]}: one dtype a call." if other else "."),
                 function=self.signature.function,
-                given=f"{argument.name}: {array.dtype}{list(array.shape) if array.shape is not None else ''}",
+                given=f"{argument.name}: {array}",
                 allowed=", ".join(expected),
                 try_=f"{argument.name}.astype({expected[0]!r})" if len(expected) == 1 else None,
             )
@@ -485,7 +532,7 @@ class _Solver:
         return ShapeError(
             f"array {argument.name!r} has {array.ndim} axes, not {wanted}.",
             function=self.signature.function,
-            given=f"{argument.name}: {array.dtype}{list(array.shape or ())}",
+            given=f"{argument.name}: {array}",
             allowed=argument.annotation,
         )
 
@@ -494,7 +541,7 @@ class _Solver:
         return ShapeError(
             f"axis {axis.text} of {argument.name!r} is {size}, not {known}.",
             function=self.signature.function,
-            given=f"{argument.name}: {array.dtype}{list(array.shape or ())}" + (f", {source}" if source else ""),
+            given=f"{argument.name}: {array}" + (f", {source}" if source else ""),
             allowed=f"{argument.annotation} with {axis.text} = {known}",
         )
 
@@ -520,7 +567,7 @@ class _Solver:
             raise ShapeError(
                 f"out{'' if output.name == 'out' else '.' + output.name} has shape {given.shape}, not {shape}.",
                 function=self.signature.function,
-                given=f"{output.name}: {given.dtype}{list(given.shape)}",
+                given=f"{output.name}: {given}",
                 allowed=f"{output.annotation} = {list(shape)}",
             )
 
@@ -530,14 +577,23 @@ class _Solver:
             if axis.folded:
                 shape.extend(self.solved.folded[axis.name or ""])
             elif axis.size is not None:
-                if axis.name:
-                    self.solved.sizes.setdefault(axis.name, axis.size)
+                if axis.name and self.solved.sizes.setdefault(axis.name, axis.size) != axis.size:
+                    raise self._fixed(output, axis)
                 shape.append(axis.size)
             elif axis.expression is not None:
                 shape.append(self._expression_size(output, axis))
             else:
                 shape.append(self.solved.sizes[axis.name or ""])
         return tuple(shape)
+
+    def _fixed(self, output: ArrayArgument, axis: Axis) -> ShapeError:
+        known = self.solved.sizes[axis.name or ""]
+        return ShapeError(
+            f"axis {axis.name} is {known}, and {output.name!r} needs {axis.text}.",
+            function=self.signature.function,
+            given=self.sources.get(axis.name or ""),
+            allowed=output.annotation,
+        )
 
     def _expression_size(self, argument: ArrayArgument, axis: Axis) -> int:
         assert axis.expression is not None
@@ -552,7 +608,7 @@ class _Solver:
         return size
 
     def check_expressions(self) -> None:
-        for argument, axis, position in self.later:
+        for argument, axis, position in () if self.solved.partial else self.later:
             array = self.solved.arrays[argument.name]
             assert array is not None and array.shape is not None
             wanted = self._expression_size(argument, axis)
@@ -577,11 +633,11 @@ def check_layout(array: Described, facts: Collection[Fact], axes: Sequence[Axis]
     if array.shape is None:
         return
     order = array.order
-    folded = axes and axes[0].folded
+    folded = bool(axes) and axes[0].folded and len(axes) != len(array.shape)  # several axes as one: only if packed
     if order == "C":
         return
     read = {fact.name for fact in facts if fact.array == array.name}
-    if order == "F" and "order" in read:
+    if order == "F" and "order" in read and not folded:
         return
     strided = {fact.value for fact in facts if fact.array == array.name and fact.name == "stride"}
     packed = packed_strides(array.shape)
@@ -591,10 +647,10 @@ def check_layout(array: Described, facts: Collection[Fact], axes: Sequence[Axis]
     raise LayoutError(
         f"array {array.name!r} is not row-major without gaps, and the kernel does not read its layout.",
         function=function,
-        given=f"{array.name}: {array.dtype}{list(array.shape)} with strides {list(array.strides)} (elements)",
+        given=f"{array.name}: {array} with strides {list(array.strides)} (elements)",
         allowed=f"strides {list(packed)}",
-        try_=f"a contiguous copy of {array.name}, or a template that reads "
-        + " and ".join(f"{array.name}.stride({i})" for i in loose),
+        try_=f"a contiguous copy of {array.name}"
+        + ("" if folded else ", or a template that reads " + " and ".join(f"{array.name}.stride({i})" for i in loose)),
     )
 
 
@@ -602,18 +658,34 @@ def check_writable(array: Described, function: str) -> None:
     """Refuse a read-only array, or one whose elements overlap themselves, where the kernel writes."""
     if array.readonly:
         raise LayoutError(f"array {array.name!r} is written by the kernel, but is read-only.", function=function)
-    if array.shape and any(n > 1 and s == 0 for n, s in zip(array.shape, array.strides, strict=True)):
+    if array.shape and _overlaps_itself(array.shape, array.strides):
         raise LayoutError(
             f"array {array.name!r} is written by the kernel, but is a broadcast view: its elements share memory.",
             function=function,
-            given=f"{array.name}: {array.dtype}{list(array.shape)} with strides {list(array.strides)} (elements)",
+            given=f"{array.name}: {array} with strides {list(array.strides)} (elements)",
             try_=f"a contiguous copy of {array.name}",
         )
 
 
+def _overlaps_itself(shape: Sequence[int], strides: Sequence[int]) -> bool:
+    """Whether two indices may name one element: broadcast views, sliding windows.
+
+    Exact for every view made by slicing and transposing; other stride tricks are refused too where their axes
+    interleave.
+    """
+    if 0 in shape:
+        return False
+    reach = 0
+    for stride, n in sorted((abs(s), n) for n, s in zip(shape, strides, strict=True) if n > 1):
+        if stride <= reach:
+            return True
+        reach += stride * (n - 1)
+    return False
+
+
 def check_overlap(arrays: Sequence[Described], written: Collection[str], function: str) -> None:
     """Refuse a written array that shares memory with another one: a kernel's pointers are ``__restrict__``."""
-    extents = [(a, *a.extent()) for a in arrays if a.device is not None]
+    extents = [(a, *a.extent()) for a in arrays if a.device is not None and a.size]  # nothing overlaps an empty one
     for target, low, high in extents:
         if target.name not in written:
             continue
@@ -679,19 +751,19 @@ def encoder(argument: ScalarArgument, function: str) -> Callable[[Any], int]:
     accept = {"?": _accept_bool, "e": _accept_float, "f": _accept_float, "d": _accept_float}.get(code, _accept_int)
 
     def encode(value: Any) -> int:
-        plain = accept(value)
-        if plain is None:
-            raise DtypeError(
-                f"scalar argument {name!r} is {dtype}; {value!r} ({type(value).__name__}) is of another kind.",
-                function=function,
-                try_=f"{dtype if dtype == 'bool' else dtype.rstrip('0123456789')}(...)",
-            )
         try:
-            word: int = _unpack_word(pack(plain))[0]
+            plain = accept(value)
+            word: int = 0 if plain is None else _unpack_word(pack(plain))[0]
         except (struct.error, OverflowError):
             raise ScalarOverflowError(
-                f"scalar argument {name!r} = {value!r} does not fit {dtype}.", function=function
+                f"scalar argument {name!r} = {_shown(value)} does not fit {dtype}.", function=function
             ) from None
+        if plain is None:
+            raise DtypeError(
+                f"scalar argument {name!r} is {dtype}; {_shown(value)} ({type(value).__name__}) is of another kind.",
+                function=function,
+                try_=f"{dtype.strip('u0123456789')}(...)",
+            )
         if code in "efd" and type(plain) is int:
             _check_exact(
                 plain, struct.unpack(f"<{code}", pack(plain)[: struct.calcsize(code)])[0], name, dtype, function
@@ -701,12 +773,19 @@ def encoder(argument: ScalarArgument, function: str) -> Callable[[Any], int]:
     return encode
 
 
+def _shown(value: Any) -> str:
+    """A value for a message: short, and possible for integers of any length."""
+    if isinstance(value, int) and value.bit_length() > 256:
+        return f"an integer of {value.bit_length()} bits"
+    return f"{value!r:.60}"
+
+
 def _check_exact(value: int, passed: float, name: str, dtype: str, function: str) -> None:
     if value != passed:
         raise ScalarOverflowError(
-            f"scalar argument {name!r} = {value} is an integer that {dtype} cannot hold exactly.",
+            f"scalar argument {name!r} = {_shown(value)} is an integer that {dtype} cannot hold exactly.",
             function=function,
-            try_=f"float({value}) to accept the rounding",
+            try_=f"float({_shown(value)}) to accept the rounding",
         )
 
 
@@ -744,12 +823,15 @@ def _accept_float(value: Any) -> float | int | None:
     if isinstance(value, int):
         return int(value)
     if type(value).__module__ == "numpy" and _kind(value) == "f" and _is_scalar(value):
-        return float(value)
+        plain = float(value)
+        if math.isinf(plain) and value != plain:  # a long double beyond float64
+            raise OverflowError
+        return plain
     return None
 
 
 def _is_scalar(value: Any) -> bool:
-    return not hasattr(value, "__array_finalize__") or type(value).__name__ != "ndarray"
+    return not hasattr(value, "__array_finalize__")  # arrays of no axes have it, scalars have not
 
 
 def check_require(

@@ -12,7 +12,7 @@ from cuplate.dtypes import DTYPES
 from cuplate.errors import DeclarationError
 from cuplate.expression import DEVICE_FACTS, Expression, parse
 from cuplate.options import Options
-from cuplate.signature import RESERVED, Signature
+from cuplate.signature import CPP_KEYWORDS, RESERVED, Signature
 from cuplate.specialization import Fact
 from cuplate.template import Inline, Template, check_names, names_in, read
 
@@ -151,7 +151,7 @@ class _Reader:
             template=template,
             entry=self._entry(k["entry"]),
             options=Options.from_value(k["options"]),
-            tiles=self._tiles(k["tiles"], k["grid"]),
+            tiles=self._tiles(k["tiles"], k["grid"], mutates),
             block=self._dimensions("block", DEFAULT_BLOCK if k["block"] is None else k["block"]),
             grid=k["grid"] if callable(k["grid"]) or k["grid"] is None else self._dimensions("grid", k["grid"]),
             cluster=None if k["cluster"] is None else self._dimensions("cluster", k["cluster"]),
@@ -173,8 +173,18 @@ class _Reader:
         for expression in binding.expressions():
             facts |= expression.facts
         facts |= {fact for _, e in binding.arguments or () if e is not None for fact in e.facts}
+        self._check_axes_of(facts)
         unknown = {f for f in facts if f.array not in (*self.arrays, *(s.name for s in binding.scratch))}
         return replace(binding, facts=frozenset(facts - unknown))
+
+    def _check_axes_of(self, facts: set[Fact]) -> None:
+        axes = {a.name: len(a.axes) for a in (*self.signature.arrays, *self.signature.outputs)}
+        for fact in facts:
+            if fact.name == "stride" and fact.array in axes and not 0 <= (fact.value or 0) < axes[fact.array]:
+                raise self._fail(
+                    f"{fact.array}.stride({fact.value}) is read, and {fact.array!r} has {axes[fact.array]} axes.",
+                    allowed=f"0 to {axes[fact.array] - 1}",
+                )
 
     # keywords ---------------------------------------------------------------------------------------------------------
 
@@ -183,6 +193,8 @@ class _Reader:
 
     def _entry(self, entry: str | None) -> str:
         if entry is None:
+            if self.function in CPP_KEYWORDS:
+                raise self._fail(f"{self.function!r} is a C++ keyword and cannot be a kernel's name.", try_="entry=")
             return self.function
         if not isinstance(entry, str) or not entry.strip():
             raise self._fail("entry= is the kernel's name in the source.", given=repr(entry), try_='entry="sgemm"')
@@ -206,12 +218,14 @@ class _Reader:
             raise self._fail(f"{keyword}= has {len(items)} dimensions.", allowed="1 to 3")
         return tuple(self._parse(item, f"{keyword}[{i}]") for i, item in enumerate(items))
 
-    def _tiles(self, tiles: Mapping[str, Any] | None, grid: Any) -> tuple[tuple[Expression, Expression], ...]:
+    def _tiles(
+        self, tiles: Mapping[str, Any] | None, grid: Any, mutates: tuple[str, ...]
+    ) -> tuple[tuple[Expression, Expression], ...]:
         if tiles is not None and grid is not None:
             raise self._fail("tiles= and grid= both give the grid.", try_="one of them")
         if tiles is None:
             if grid is None:
-                self._check_default_grid()
+                self._check_default_grid(mutates)
             return ()
         if not isinstance(tiles, Mapping) or not 1 <= len(tiles) <= 3:
             raise self._fail(
@@ -224,11 +238,9 @@ class _Reader:
             for size, tile in tiles.items()
         )
 
-    def _check_default_grid(self) -> None:
+    def _check_default_grid(self, mutates: tuple[str, ...]) -> None:
         """One thread per element of the first output is a guess; refuse it where it is likely wrong."""
-        outputs = self.signature.outputs
-        if not outputs:
-            return
+        outputs = self.signature.outputs or [a for a in self.signature.arrays if a.name in mutates]
         covered = {axis.name for o in outputs for axis in o.axes} | {
             n for o in outputs for axis in o.axes if axis.expression for n in axis.expression.names
         }
@@ -250,7 +262,10 @@ class _Reader:
                     allowed=", ".join(DTYPES),
                     try_=f'scratch={{"{name}": ("uint64", "cdiv(N, tile)")}}',
                 )
-            if name in (*self.names, *self.arrays, *RESERVED):
+            scalars = [s.name for s in self.signature.scalars]
+            if not name.isidentifier() or name.startswith("_"):
+                raise self._fail(f"the scratch name {name!r} is no name in C and Python.", try_="a plain word")
+            if name in (*self.names, *self.arrays, *scalars, *RESERVED):
                 raise self._fail(f"the scratch name {name!r} is taken.", try_=f"{name}_")
             result.append(Scratch(name, value[0], self._parse(value[1], f"scratch[{name!r}]")))
         return tuple(result)
@@ -265,9 +280,11 @@ class _Reader:
                 raise self._fail(
                     f"args= names the parameter {token!r}: a compile-time value is in the text, not in the list."
                 )
-        missing = [a for a in (*self.arrays, *scratch) if a not in tokens and not self._is_optional(a)]
+        scalars = [s.name for s in self.signature.scalars]
+        missing = [a for a in (*self.arrays, *scratch, *scalars) if a not in tokens and not self._is_optional(a)]
         if missing:
-            raise self._fail(f"args= leaves out the array {missing[0]!r}.", given=" ".join(tokens))
+            what = "scalar" if missing[0] in scalars else "array"
+            raise self._fail(f"args= leaves out the {what} {missing[0]!r}.", given=" ".join(tokens))
         return tuple((t, None if t in plain else self._parse(t, "args")) for t in tokens)
 
     def _is_optional(self, name: str) -> bool:

@@ -49,7 +49,7 @@ class Call:
 
     def called_as(self, function: str) -> str:
         """The call in one line, for messages."""
-        arrays = [f"{n}={a.dtype}{list(a.shape or ())}" for n, a in self.arrays.items() if a is not None]
+        arrays = [f"{n}={a}" for n, a in self.arrays.items() if a is not None]
         return f"{function}({', '.join([*arrays, *(f'{n}={v!r}' for n, v in self.parameters)])})"
 
 
@@ -110,7 +110,7 @@ class _Checker:
     def _describe(self, name: str, value: Any) -> None:
         owner = owners.find_owner(name, value, self.function)
         self.owner = self.owner or owner
-        self.arrays[name] = owner.describe(name, value, self.function)
+        self.arrays[name] = owner.describe(name, value, self.function).settled()
 
     def _spec(self, argument: ArrayArgument, values: Mapping[str, Any]) -> Any:
         """An array of `inspect`: real, an `ArraySpec`, a dtype's name, or left out where its dtype is fixed."""

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, TypeVar, cast
 
 from cuplate import cubin as cubins
 from cuplate import events
+from cuplate.cache.store import Store
 from cuplate.cubin import Cubin
 from cuplate.cxx import CHECKS_FILE, base_name, blank, defined_kernels, splice
 from cuplate.dtypes import DTYPES
@@ -32,7 +33,7 @@ from cuplate.key import Key
 if TYPE_CHECKING:
     from cuplate.render import Source
 
-__all__ = ["SOURCE_NAME", "Flights", "Obtained", "Store", "diagnose", "not_defined", "obtain"]
+__all__ = ["SOURCE_NAME", "Flights", "Obtained", "diagnose", "not_defined", "obtain"]
 
 SOURCE_NAME = "/dev/null/cuplate.cu"
 """The rendered source's name for the compiler.
@@ -41,16 +42,6 @@ A compiler looks for quoted headers next to the source. Nothing can be next to t
 decides nothing. ``no_source_include`` would also stop headers from finding their neighbours, and break
 ``cooperative_groups.h``.
 """
-
-
-class Store(Protocol):
-    """What is needed of a tier: bytes in, bytes out, no exceptions."""
-
-    def get(self, key: bytes) -> bytes | None:
-        """What was put under the key, or None."""
-
-    def put(self, key: bytes, payload: bytes, *, tag: str) -> object:
-        """Keep it if possible."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,7 +219,7 @@ def _compile(
 ) -> Obtained:
     """Look again, because who finished between our look and our turn has stored it; else compile and store."""
     start = time.perf_counter()
-    found = _look(key, store)
+    found = _look(key, store, again=True)  # who landed between our first look and our boarding has stored it
     looked = time.perf_counter()
     if found is not None:
         return Obtained(found, "disk", looked - start)
@@ -249,8 +240,8 @@ def _compile(
     return Obtained(built, "compile", looked - start, compiled - looked)
 
 
-def _look(key: Key, store: Store | None) -> Cubin | None:
-    payload = store.get(key.digest) if store is not None else None
+def _look(key: Key, store: Store | None, *, again: bool = False) -> Cubin | None:
+    payload = store.get(key.digest, again=again) if store is not None else None
     if payload is None:
         return None
     try:

@@ -9,7 +9,6 @@ variable counts as unset.
 ``CUPLATE_DISK_BYTES``      size        limit of the disk cache: ``2G``, ``512 MiB``, ``1073741824``, ``unlimited``
 ``CUPLATE_MEMORY_KERNELS``  count       loaded kernels kept: an integer or ``unlimited``
 ``CUPLATE_EXPLAIN``         0 or 1      print one line per miss
-``CUPLATE_DEBUG``           0 or 1      keep rendered sources, compile with line info
 ``CUPLATE_REQUIRE_GPU``     0 or 1      make a missing GPU an error where it would be a message
 ==========================  ==========  ==================================================================
 """
@@ -57,8 +56,10 @@ class Settings:
         Limit of the disk cache, bytes.
     memory_kernels : int or None
         Limit of loaded kernels.
-    explain, debug, require_gpu : bool
-        Switches, False when unset.
+    explain : bool
+        One line on stderr for each look-up that left memory.
+    require_gpu : bool
+        For the test suite: a missing GPU fails its GPU tests instead of skipping them.
     """
 
     cache_dir: str | None = None
@@ -66,7 +67,6 @@ class Settings:
     disk_bytes: int | None = None
     memory_kernels: int | None = None
     explain: bool = False
-    debug: bool = False
     require_gpu: bool = False
 
     def __repr__(self) -> str:
@@ -126,7 +126,6 @@ _READERS: dict[str, tuple[str, Callable[[str, str], Any]]] = {
     "disk_bytes": ("CUPLATE_DISK_BYTES", _size),
     "memory_kernels": ("CUPLATE_MEMORY_KERNELS", _count),
     "explain": ("CUPLATE_EXPLAIN", _switch),
-    "debug": ("CUPLATE_DEBUG", _switch),
     "require_gpu": ("CUPLATE_REQUIRE_GPU", _switch),
 }
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 from cuplate.backend.cuda import nvrtc
 from cuplate.binding import Binding
-from cuplate.compile import Store
+from cuplate.cache.store import Store
 from cuplate.cubin import Cubin
 from cuplate.cxx import find_parameters, parameter_checks
 from cuplate.key import Key, make
@@ -35,6 +36,8 @@ class Content:
         Compiles to a `Cubin`; no arguments.
     ptx : callable
         Compiles to PTX text; no arguments.
+    unchanged : callable
+        Whether the headers are still those of the key.
     """
 
     source: Source
@@ -44,6 +47,7 @@ class Content:
     parameters_text: str
     build: Callable[[], Cubin]
     ptx: Callable[[], str]
+    unchanged: Callable[[], bool]
 
 
 def make_content(binding: Binding, plan: Plan, *, memo: Store | None) -> Content:
@@ -70,8 +74,9 @@ def make_content(binding: Binding, plan: Plan, *, memo: Store | None) -> Content
         slots = match_slots(plan, find_parameters(source.text, source.entry), binding.template.name)
     if not binding.template.writes_args:
         checks = parameter_checks(source.entry, slots)
-    own = (binding.template.directory,) if binding.template.directory is not None else ()
-    found = nvrtc.find_headers(source.text, binding.options, (*binding.options.include, *own))
+    own = binding.template.directory
+    directories = (*binding.options.directories(own or Path.cwd()), *((own,) if own is not None else ()))
+    found = nvrtc.find_headers(source.text, binding.options, directories)
     options = nvrtc.effective(binding.options, found)
     toolchain = nvrtc.toolchain(memo=memo)
     program_key = nvrtc.program_key_bytes(source, options, spec.arch, bytes.fromhex(found.closure.digest))
@@ -85,5 +90,8 @@ def make_content(binding: Binding, plan: Plan, *, memo: Store | None) -> Content
     def ptx() -> str:
         return nvrtc.ptx(source, options, spec.arch, found.directories, bundled=found.bundled)
 
+    def unchanged() -> bool:
+        return nvrtc.find_headers(source.text, binding.options, directories).closure == found.closure
+
     parameters = ", ".join(f"{name}={value!r}" for name, value in spec.parameters)
-    return Content(source, slots, key, spec.arch, parameters, build, ptx)
+    return Content(source, slots, key, spec.arch, parameters, build, ptx, unchanged)

@@ -101,6 +101,8 @@ class Cubin:
 
 _TEXTS = ("entry", "arch", "function", "log", "toolchain", "parameters_text")
 _RESOURCES = tuple(f.name for f in fields(Resources))
+_RESOURCE_NAMES = frozenset(_RESOURCES)
+_FIELDS = frozenset({*_TEXTS, "compile_s", "ingredients", "resources"})
 
 
 def encode(cubin: Cubin) -> bytes:
@@ -176,7 +178,7 @@ def _take(record: bytes, start: int, length: struct.Struct) -> tuple[bytes, int]
 
 
 def _cubin(code: bytes, meta: Any) -> Cubin:
-    if not isinstance(meta, dict) or set(meta) != {*_TEXTS, "compile_s", "ingredients", "resources"}:
+    if not isinstance(meta, dict) or meta.keys() != _FIELDS:
         raise ValueError("metadata has other fields")
     for name in _TEXTS:
         if type(meta[name]) is not str:
@@ -192,14 +194,14 @@ def _cubin(code: bytes, meta: Any) -> Cubin:
 def _ingredients(found: Any) -> tuple[tuple[str, str], ...]:
     if not isinstance(found, list):
         raise ValueError("metadata: ingredients is not a list")
-    for pair in found:
-        if not isinstance(pair, list) or len(pair) != 2 or not all(type(text) is str for text in pair):
+    for pair in found:  # on the way of every disk hit: written for speed
+        if type(pair) is not list or len(pair) != 2 or type(pair[0]) is not str or type(pair[1]) is not str:
             raise ValueError("metadata: an ingredient is not a pair of texts")
-    return tuple((name, value) for name, value in found)
+    return tuple(map(tuple, found))
 
 
 def _resources(found: Any) -> Resources:
-    if not isinstance(found, dict) or set(found) != set(_RESOURCES):
+    if not isinstance(found, dict) or found.keys() != _RESOURCE_NAMES:
         raise ValueError("metadata: resources has other fields")
     for name, value in found.items():
         if value is not None and (type(value) is not int or value < 0):

@@ -1,9 +1,9 @@
 """The generated functions of the hot path: one that looks a call up, one that runs a plan. Text in, functions out.
 
 A specialized function is a plain Python function, so that calling it costs what calling a function costs. Its code is
-generated from the signature: it makes one flat tuple of parameters, dtypes and shapes, looks it up in one dictionary and
-hands the arrays to the plan's *runner*. Everything that does not fit this narrow way (another array library, a view, a
-given stream, a wrong name) goes to ``cold``, which checks everything and can do all that the hot path can.
+generated from the signature: it makes one flat tuple of parameters, dtypes and shapes, looks it up in one dictionary
+and hands the arrays to the plan's *runner*. Everything that does not fit this narrow way (another array library, a
+view, a given stream, a wrong name) goes to ``cold``, which checks everything and can do all that the hot path can.
 """
 
 from __future__ import annotations
@@ -69,7 +69,8 @@ def dispatcher(
     parameters = [p.name for p in signature.parameters]
     defaults = {f"_default_{p.name}": p.default for p in signature.parameters if p.default is not _EMPTY}
     namespace.update(defaults, _missing=MISSING, _again=AGAIN)
-    heads = [f"{n}=_missing" for n in arguments] + ["*_more"]
+    optional = {a.name for a in signature.arrays if a.optional}  # left out, they are None: such calls are hot too
+    heads = [f"{n}={'None' if n in optional else '_missing'}" for n in arguments] + ["*_more"]
     for p in signature.parameters:
         heads.append(f"{p.name}={f'_default_{p.name}' if f'_default_{p.name}' in defaults else '_missing'}")
     heads += ["out=None", "stream=None", "**_unknown"]
@@ -119,10 +120,11 @@ def _plan_key(signature: Signature, aligned: Sequence[tuple[str, int]], several_
         else:
             parts.append(facts)
     for p in signature.parameters:
-        parts.append(f"_value_key({p.name})" if p.kind in ("float", "any", "list") else f"{p.name}.__class__, {p.name}")
+        by_bits = p.kind in ("float", "any", "list") or any(isinstance(value, float) for value in p.allowed)
+        parts.append(f"_value_key({p.name})" if by_bits else f"{p.name}.__class__, {p.name}")
     if several_devices:
         parts.append("_current_device()")
-    return ", ".join(parts) + ","
+    return ", ".join(parts) + "," if parts else "()"  # neither arrays nor parameters: one plan
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,16 +153,18 @@ class RunnerShape:
     written: tuple[str, ...]
 
 
-def runner(signature: Signature, shape: RunnerShape, namespace: dict[str, Any]) -> Runner:
+def runner(
+    signature: Signature, shape: RunnerShape, namespace: dict[str, Any], *, several_devices: bool = False
+) -> Runner:
     """The function that runs a plan of `shape` on CuPy arrays of one device.
 
     A plan is the flat tuple that `plan_values` makes. The text allocates the outputs (or checks a given one), finds the
     current stream and launches; it makes no check that the plan key has made already.
     """
-    return _make(_runner_text(signature, shape), f"_run_{signature.function}", namespace)
+    return _make(_runner_text(signature, shape, several_devices), f"_run_{signature.function}", namespace)
 
 
-def _runner_text(signature: Signature, shape: RunnerShape) -> str:
+def _runner_text(signature: Signature, shape: RunnerShape, several_devices: bool) -> str:
     integers = [f"_i{i}" for i, (kind, _) in enumerate(shape.recipes) if kind == "int"]
     fields = ["_run", "_entry", "_config", "_kernel", "_owner_class", *integers]
     for name in (*shape.outputs, *shape.scratch):
@@ -177,7 +181,7 @@ def _runner_text(signature: Signature, shape: RunnerShape) -> str:
             if other != name:
                 add(f"    {_overlap(name, other)}")
                 add("        return _again")
-    _outputs(shape, add)
+    _outputs(shape, add, several_devices)
     for name in shape.scratch:
         add(f"    {name} = _empty(_shape_{name}, _dtype_{name})")
         add(f"    _p_{name} = {name}.data.ptr")
@@ -200,7 +204,7 @@ def _runner_text(signature: Signature, shape: RunnerShape) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _outputs(shape: RunnerShape, add: Callable[[str], None]) -> None:
+def _outputs(shape: RunnerShape, add: Callable[[str], None], several_devices: bool) -> None:
     """Allocate the outputs; a single one may be given, and then must be what the plan expects and overlap nothing."""
     fresh = [f"{n} = _empty(_shape_{n}, _dtype_{n})" for n in shape.outputs]
     if len(shape.outputs) == 1:
@@ -209,7 +213,8 @@ def _outputs(shape: RunnerShape, add: Callable[[str], None]) -> None:
         add(f"        {fresh[0].replace(f'{name} =', 'out =', 1)}")
         add(f"        _p_{name} = out.data.ptr")
         add(f"    elif (out.__class__ is not _owner_class or out.dtype is not _dtype_{name}")
-        add(f"            or out.shape != _shape_{name} or not out._c_contiguous):")
+        elsewhere = " or out.data.device_id != _current_device()" if several_devices else ""
+        add(f"            or out.shape != _shape_{name} or not out._c_contiguous{elsewhere}):")
         add("        return _again")
         add("    else:")
         add(f"        _p_{name} = out.data.ptr")

@@ -11,7 +11,7 @@ import operator
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any, NoReturn
+from typing import Any, NoReturn, SupportsIndex
 
 from cuplate.errors import ExpressionError
 from cuplate.specialization import Fact
@@ -43,7 +43,7 @@ def cdiv(a: int, b: int) -> int:
     return -(-a // b)
 
 
-FUNCTIONS: dict[str, tuple[Callable[..., int], int, int | None]] = {  # function, fewest and most arguments
+FUNCTIONS: dict[str, tuple[Callable[..., Any], int, int | None]] = {  # function, fewest and most arguments
     "cdiv": (cdiv, 2, 2),
     "min": (min, 2, None),
     "max": (max, 2, None),
@@ -161,7 +161,7 @@ class Expression:
 
 
 def parse(
-    text: str | int, *, names: Collection[str], arrays: Collection[str] = (), function: str, where: str
+    text: object, *, names: Collection[str], arrays: Collection[str] = (), function: str, where: str
 ) -> Expression:
     """One expression of the language, checked against the names it may use.
 
@@ -532,7 +532,7 @@ def _plain(node: ast.expr, name: str, value: object) -> object:
         value = value.value
     if value is None or isinstance(value, int | float | str):
         return value
-    if hasattr(value, "__index__"):
+    if isinstance(value, SupportsIndex):
         return operator.index(value)
     raise _Failure(node, f"{name} is a value of type {type(value).__name__}, which no expression can use")
 

@@ -78,9 +78,13 @@ class HotPath:
         shape = self._shape(call, plan, recipes)
         run = self._runners.get(shape)
         if run is None:
-            run = self._runners[shape] = runner(self.signature, shape, self._namespace)
-        head = (run, entry, config, entry.value.kernel, type(values[0]))
+            run = runner(self.signature, shape, self._namespace, several_devices=self._several)
+            self._runners[shape] = run
+        first = call.values[self.signature.arrays[0].name]
+        head = (run, entry, config, entry.value.kernel, type(first))
         self._remember(values, plan_values(shape, head, recipes, self._sized(call, plan)))
+        if entry.value.evicted:  # by another thread, before the plan was there to be forgotten
+            self.forget(entry)
 
     def rebind(self, binding: Binding) -> None:
         """Follow a template that was read again: it may ask for other facts, so the key may be another."""
@@ -102,7 +106,7 @@ class HotPath:
                 self.plans.pop(key, None)
 
     def _is_plain(self, call: Call) -> bool:
-        """Whether the hot path's key says all about this call: CuPy arrays, packed, and an output that asks for no fact."""
+        """Whether the hot path's key says all about this call: packed CuPy arrays, no fact asked of an output."""
         arrays = self.signature.arrays
         if not arrays or arrays[0].optional or call.owner is None or call.owner.name != "cupy":
             return False
@@ -151,7 +155,7 @@ class HotPath:
             zeroed=plan.zeroed,
             scratch=tuple(name for name, _, _ in plan.scratch),
             present=tuple(a.name for a in self.signature.arrays if call.arrays[a.name] is not None),
-            written=self.binding.mutates,
+            written=tuple(n for n in self.binding.mutates if call.arrays[n] is not None),
         )
 
     def _sized(self, call: Call, plan: Plan) -> dict[str, tuple[Any, Any, int]]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from types import SimpleNamespace
 from typing import Any
 
-from cuplate.arguments import Described, Solved, check_require, packed_strides
+from cuplate.arguments import Described, Solved, check_require, packed_strides, product
 from cuplate.binding import Binding
 from cuplate.dtypes import DTYPES
 from cuplate.errors import LaunchError, TemplateError
@@ -23,6 +23,8 @@ __all__ = ["Plan", "Recipe", "make_plan", "make_recipes", "match_slots"]
 # well before 2**31. It is taken on bytes, as a reader of the C text may compute byte offsets.
 INDEX_32_BYTES = 2**31 - 2**24
 INT_MAX = 2**31 - 1
+
+FRESH_ALIGNMENT = 256  # bytes: what cudaMalloc promises, and every pool on top of it
 
 # What a hand-written parameter list may say for an integer of ours: any integer of 4 or 8 bytes, widths are checked
 # against the loaded kernel.
@@ -119,6 +121,16 @@ def make_plan(
     return _Planner(binding, solved, parameters, arch, limits, called_as).plan()
 
 
+def fold(array: Described, argument: ArrayArgument) -> Described:
+    """`array` with the axes of a leading ``*name`` as one: as the kernel indexes it."""
+    axes, shape = argument.axes, array.shape
+    if shape is None or not axes or not axes[0].folded or len(shape) == len(axes):
+        return array
+    lead = len(shape) - len(axes) + 1
+    folded = (product(shape[:lead]), *shape[lead:])
+    return replace(array, shape=folded, strides=packed_strides(folded))  # check_layout took packed ones only
+
+
 class _Planner:
     def __init__(
         self,
@@ -148,20 +160,26 @@ class _Planner:
         specialization = self._specialization(block, grid, tiles, scratch)
         outputs = tuple((o.name, self.solved.output_shapes.get(o.name, ()), self.solved.dtypes[o.name])
                         for o in b.signature.outputs)  # fmt: skip
-        written = [self.arrays[n] for n in b.written if n in self.arrays]
-        empty = not self.solved.partial and all(a is not None and a.size == 0 for a in written)
-        return Plan(specialization, grid, self._list_integers(), outputs, scratch, b.zeroed, empty)
+        written = [a for n in b.written if (a := self.arrays.get(n)) is not None]
+        empty = not self.solved.partial and all(a.size == 0 for a in written)
+        zeroed = tuple(n for n in b.zeroed if self._is_passed(n))
+        return Plan(specialization, grid, self._list_integers(), outputs, scratch, zeroed, empty)
 
     # what expressions see --------------------------------------------------------------------------------------------
 
     def _all_arrays(self) -> dict[str, Described | None]:
-        """Arguments, and outputs that are yet to be allocated (fresh memory is aligned to any power of two asked for)."""
+        """Arguments, and outputs that are yet to be allocated (fresh memory is aligned to 256 bytes)."""
         arrays = dict(self.solved.arrays)
+        for argument in (*self.binding.signature.arrays, *self.binding.signature.outputs):
+            array = arrays.get(argument.name)
+            if array is not None:
+                arrays[argument.name] = fold(array, argument)
         for output in self.binding.signature.outputs:
             if arrays.get(output.name) is None:
                 shape = self.solved.output_shapes.get(output.name)
                 dtype = self.solved.dtypes[output.name]
-                arrays[output.name] = Described(output.name, 0, dtype, shape, packed_strides(shape or ()), None)
+                fresh = Described(output.name, FRESH_ALIGNMENT, dtype, shape, packed_strides(shape or ()), None)
+                arrays[output.name] = fold(fresh, output)
         return arrays
 
     def _values(self) -> dict[str, object]:
@@ -191,7 +209,7 @@ class _Planner:
             Tile(size.text, 1 if self.solved.partial else size.integer(self.values), tile.integer(self.values))
             for size, tile in b.tiles
         )
-        if self.solved.partial:
+        if self.solved.partial or self._needs_device():
             return None, tiles
         folded = False
         if tiles:
@@ -203,6 +221,11 @@ class _Planner:
         # A size of 0 must not make an invalid launch: a kernel that sums over nothing still writes its 0.
         x, y, z = (1 if n == 0 else n for n in blocks)
         return Grid((x, y, z), block, cluster, shared, b.cooperative, folded), tiles
+
+    def _needs_device(self) -> bool:
+        """Whether the grid follows from a device that is not there: `inspect` for an architecture knows no sm_count."""
+        grid = self.binding.grid
+        return self.limits.sm_count is None and isinstance(grid, tuple) and any("sm_count" in e.names for e in grid)
 
     def _given_grid(self, block: tuple[int, int, int]) -> tuple[int, ...]:
         """Blocks of ``grid=``, or one thread per element of the first written array."""
@@ -248,7 +271,7 @@ class _Planner:
         scratch: tuple[tuple[str, int, str], ...],
     ) -> Specialization:
         b = self.binding
-        index_type = self._index_type()
+        index_type = self._index_type(scratch)
         arrays = tuple(self._array_facts(name) for name in self._array_names())
         arrays += tuple(ArrayFacts(name, dtype, 1, True) for name, _, dtype in scratch)
         axes = self._axes(tiles, grid is not None and grid.folded, index_type)
@@ -280,7 +303,9 @@ class _Planner:
     def _is_passed(self, name: str) -> bool:
         return name not in self.arrays or self.arrays[name] is not None
 
-    def _index_type(self) -> str:
+    def _index_type(self, scratch: tuple[tuple[str, int, str], ...]) -> str:
+        if any(size * DTYPES[dtype].itemsize >= INDEX_32_BYTES for _, size, dtype in scratch):
+            return "long long"
         for array in self.arrays.values():
             if array is not None and array.shape is not None:
                 low, high = array.extent()
@@ -338,7 +363,7 @@ class _Planner:
         return tuple(result)
 
 
-# parameter lists --------------------------------------------------------------------------------------------------------
+# parameter lists ------------------------------------------------------------------------------------------------------
 
 
 def make_slot(name: str, specialization: Specialization, *, own_list: bool) -> Slot:
@@ -384,7 +409,7 @@ def match_slots(plan: Plan, names: Collection[str] | None, source_name: str) -> 
             try_='args="' + " ".join(known) + "\" in the kernel's own order, or {{ args }} in the template",
         )
     unknown = [n for n in names if n not in known]
-    missing = [n for n in present if n not in names]
+    missing = [n for n in (*present, *(n for n, _ in s.scalars)) if n not in names]
     if unknown or missing:
         what = f"{unknown[0]!r}, which is no name of the signature" if unknown else f"no {missing[0]!r}"
         raise TemplateError(

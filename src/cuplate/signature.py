@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import enum
 import inspect
+import sys
 import types
 import typing
 from collections.abc import Callable, Collection, Mapping
@@ -19,17 +20,19 @@ from cuplate.template import RESERVED_GLOBALS
 __all__ = ["ArrayArgument", "Axis", "Parameter", "ScalarArgument", "Signature", "read_signature"]
 
 LAUNCH_NAMES = ("out", "stream")
-_CPP_KEYWORDS = frozenset(
-    "alignas alignof and and_eq asm auto bitand bitor bool break case catch char class compl concept const consteval "
-    "constexpr constinit const_cast continue co_await co_return co_yield decltype default delete do double dynamic_cast "
-    "else enum explicit export extern false float for friend goto if inline int long mutable namespace new noexcept not "
-    "not_eq nullptr operator or or_eq private protected public register reinterpret_cast requires return short signed "
-    "sizeof static static_assert static_cast struct switch template this thread_local throw true try typedef typeid "
-    "typename union unsigned using virtual void volatile wchar_t while xor xor_eq".split()
+CPP_KEYWORDS = frozenset(
+    """
+    alignas alignof and and_eq asm auto bitand bitor bool break case catch char class compl concept const consteval
+    constexpr constinit const_cast continue co_await co_return co_yield decltype default delete do double dynamic_cast
+    else enum explicit export extern false float for friend goto if inline int long mutable namespace new noexcept not
+    not_eq nullptr operator or or_eq private protected public register reinterpret_cast requires return short signed
+    sizeof static static_assert static_cast struct switch template this thread_local throw true try typedef typeid
+    typename union unsigned using virtual void volatile wchar_t while xor xor_eq
+    """.split()  # noqa: SIM905 - eighty words read better as a text than as a list
 )
-_BUILT_IN = frozenset("threadIdx blockIdx blockDim gridDim warpSize".split())
+_BUILT_IN = frozenset(("threadIdx", "blockIdx", "blockDim", "gridDim", "warpSize"))
 _TEMPLATE_NAMES = frozenset(("args", "block", "kernel", "index_t", "arch"))
-RESERVED = frozenset(LAUNCH_NAMES) | _TEMPLATE_NAMES | _CPP_KEYWORDS | _BUILT_IN | RESERVED_GLOBALS | set(DEVICE_FACTS)
+RESERVED = frozenset(LAUNCH_NAMES) | _TEMPLATE_NAMES | CPP_KEYWORDS | _BUILT_IN | RESERVED_GLOBALS | set(DEVICE_FACTS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,8 +200,10 @@ class _Reader:
     def __init__(self, function: Callable[..., Any], dtypes: Mapping[str, str], locals_: Mapping[str, Any]) -> None:
         self.function = function
         self.name = function.__name__
+        self._check_function()
         self.dtypes = dtypes
-        self.hints = self._hints(locals_)
+        self.locals = dict(locals_)
+        self.hints = self._hints(function, function.__globals__)
         self.axes: dict[str, None] = {}
         self.folded: set[str] = set()
 
@@ -207,14 +212,29 @@ class _Reader:
         where = f"{code.co_filename}:{code.co_firstlineno}" if code else None
         return DeclarationError(summary, function=self.name, **facts, declared_at=where)
 
-    def _hints(self, locals_: Mapping[str, Any]) -> dict[str, Any]:
+    def _check_function(self) -> None:
+        if not self.name.isidentifier():
+            raise self._fail(f"{self.name} has no name: a kernel needs one.", try_="def")
+        owner = self.function.__qualname__.rpartition(".")[0]
+        first = next(iter(inspect.signature(self.function).parameters), None)
+        if owner and not owner.endswith("<locals>") and first in ("self", "cls"):
+            raise self._fail(
+                f"{self.function.__qualname__} is a method, and {first!r} is nothing that a kernel can take.",
+                try_="a function outside the class, or a @staticmethod over @specialize",
+            )
+
+    def _hints(self, function: Any, globals_: Mapping[str, Any]) -> dict[str, Any]:
         try:
-            return typing.get_type_hints(self.function, localns=dict(locals_) or None, include_extras=True)
+            return typing.get_type_hints(
+                function, globalns=dict(globals_), localns=self.locals or None, include_extras=True
+            )
         except NameError as error:
             raise self._fail(
                 f"the annotation name {error.name!r} is not defined where the function is decorated.",
                 try_="import it at run time too, not only under TYPE_CHECKING",
             ) from error
+        except Exception as error:
+            raise self._fail(f"an annotation cannot be evaluated: {error}.") from error
 
     def read(self) -> Signature:
         signature = inspect.signature(self.function)
@@ -238,6 +258,7 @@ class _Reader:
         parameters = tuple(self._parameter(p) for p in groups["parameters"])
         self._check_unique([a.name for a in arguments], names, [o.name for o in outputs])
         self._check_bound(arguments, outputs)
+        self._check_folded(arguments, outputs)
         self._check_dtypes(arguments, outputs, names)
         return Signature(
             self.name, arguments, parameters, outputs, result_type, tuple(self.axes), frozenset(self.folded)
@@ -350,6 +371,17 @@ class _Reader:
                 try_=f"{near[0]!r}" if near else "an expression of the arguments' axes",
             )
 
+    def _check_folded(
+        self, arguments: tuple[ArrayArgument | ScalarArgument, ...], outputs: tuple[ArrayArgument, ...]
+    ) -> None:
+        for array in (*arguments, *outputs):
+            for axis in array.axes if isinstance(array, ArrayArgument) else ():
+                if axis.name in self.folded and not axis.folded:
+                    raise self._fail(
+                        f"axis {axis.name!r} is several axes elsewhere (*{axis.name}), and one in {array.name!r}.",
+                        try_=f"*{axis.name} everywhere, or another name",
+                    )
+
     # arrays and scalars ----------------------------------------------------------------------------------------------
 
     def _argument(self, p: inspect.Parameter, hint: Any, parameters: Collection[str]) -> ArrayArgument | ScalarArgument:
@@ -387,7 +419,8 @@ class _Reader:
             raise self._fail(f"array {name!r} has no dtype that a kernel can name.", given=_show(parts[0]))
         annotation = f'{"|".join(dict.fromkeys(p.__name__.partition("[")[0] for p in parts))} "{parts[0].dim_str}"'
         axes = self._read_axes(parts[0].dim_str, name, parameters)
-        return ArrayArgument(name, tuple(allowed), axes, optional, annotation, self.dtypes.get(name))
+        dtypes = tuple(n for n in DTYPES if n in allowed)  # one order, so that equal unions are one family
+        return ArrayArgument(name, dtypes, axes, optional, annotation, self.dtypes.get(name))
 
     def _outputs(self, parameters: Collection[str]) -> tuple[tuple[ArrayArgument, ...], Any]:
         if "return" not in self.hints:
@@ -403,11 +436,13 @@ class _Reader:
             if _nullable(hint):
                 raise self._fail("an output cannot be optional.")
             return (self._array("out", parts, False, parameters),), None
+        hint = typing.get_origin(hint) or hint  # Two[Array], of a generic NamedTuple, means Two
         if isinstance(hint, type) and issubclass(hint, tuple) and hasattr(hint, "_fields"):
-            fields = typing.get_type_hints(hint, include_extras=True)
+            module = sys.modules.get(hint.__module__)
+            fields = self._hints(hint, {**self.function.__globals__, **(vars(module) if module else {})})
             self._collect_axes(list(fields.values()))
             outputs = []
-            for field in hint._fields:
+            for field in getattr(hint, "_fields"):  # noqa: B009 - a NamedTuple, which no checker can know
                 parts = _array_parts(fields[field])
                 if not parts:
                     raise self._fail(f"field {field!r} of {hint.__name__} is not an array.", given=_show(fields[field]))

@@ -61,7 +61,7 @@ def specialize(
         The kernel's name in the rendered source, default the function's name. A C++ name expression of a template
         instance works too: ``"sgemm<{{ tile }}>"``.
     args : str, optional
-        For a kernel that writes its own parameter list under other names: ours, in its order (``"M N K alpha a b out"``).
+        For a kernel that writes its own parameter list under other names: ours, in its order, ``"M N K a b out"``.
         An item may be an integer expression: ``a.stride(0)``. Without it such a list is matched by name.
     options : Options or mapping, optional
         What reaches the compiler.
@@ -85,7 +85,7 @@ def specialize(
     zeroed : str or iterable of str
         Outputs, mutated arrays or scratch to zero on the launch stream first.
     scratch : mapping of str to (str, expression), optional
-        ``{"state": ("uint64", "cdiv(N, tile)")}``: memory that each call allocates in stream order for the kernel alone.
+        ``{"state": ("uint64", "cdiv(N, tile)")}``: memory that each call allocates for the kernel alone.
     dtypes : mapping of str to str, optional
         ``{"out": "out_dtype"}``: an array's dtype is the value of a parameter.
     require : str or iterable of str

@@ -221,11 +221,12 @@ def read(reference: str | Path | Inline, *, anchor: Path | None, function: str) 
     TemplateError
         A file is missing, the syntax is wrong, or braces of C++ or PTX were read as Jinja's.
     """
-    for _ in range(3):
-        template = _read_once(reference, anchor, function)
+    template = _read_once(reference, anchor, function)
+    for _ in range(2):
         # An editor may have saved one of the files between two reads: half old, half new is refused.
         if template.is_current():
             break
+        template = _read_once(reference, anchor, function)
     return template
 
 

@@ -30,19 +30,22 @@ class ArrayLike(Protocol):
     @property
     def shape(self) -> Any:
         """Sizes, elements."""
+        ...
 
     @property
     def dtype(self) -> Any:
         """Element type, in the library's own terms."""
+        ...
 
     @property
     def ndim(self) -> int:
         """Number of axes."""
-        raise NotImplementedError
+        ...
 
     @property
     def T(self) -> Any:
         """The transposed view."""
+        ...
 
     # The signature that NumPy's stubs look for; without it every `np.f(x)` in a reference is an error.
     def __array__(self) -> Any: ...
@@ -64,9 +67,11 @@ class ArrayLike(Protocol):
 
     def clip(self, low: Any, /) -> Self:
         """Each element, or ``low`` where it is smaller."""
+        ...
 
     def sum(self) -> Any:
         """The sum of all elements."""
+        ...
 
 
 Array = TypeVar("Array", bound=ArrayLike)
@@ -95,6 +100,7 @@ class Specialized(Protocol[_Function]):
     @property
     def template(self) -> str:
         """Name of the template, as given to `specialize`; ``"<inline>"`` for an inline one."""
+        ...
 
     def inspect(self, *args: object, arch: str | None = None, **kwargs: object) -> Report:
         """One receipt of what a call with these arguments runs; nothing is launched.
@@ -106,18 +112,24 @@ class Specialized(Protocol[_Function]):
         arch : str, optional
             Architecture to compile for, ``"sm_90a"``; default the arrays' device.
         """
+        ...
 
     def compile(self, *args: object, arch: str | None = None, **kwargs: object) -> Cubin:
         """The cubin of a call with these arguments, from the cache or from the compiler; nothing is launched."""
+        ...
 
     def explain(self, *args: object, arch: str | None = None, **kwargs: object) -> str:
         """In one line: hit, or which ingredient of the key differs from the nearest stored entry."""
+        ...
 
     def cache_info(self) -> CacheInfo:
         """Hits, misses and compiles of this function."""
+        ...
 
     def cache_clear(self) -> None:
         """Forget this function's plans and loaded kernels; what is on disk stays."""
+        ...
 
     def reload(self) -> None:
         """Read the template again; what an unchanged text has compiled stays."""
+        ...

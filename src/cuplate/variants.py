@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import sys
 import threading
+import time
 import warnings
 from typing import Any
 
 from cuplate import cache, config, events
 from cuplate.arguments import parameter_key
 from cuplate.binding import Binding
-from cuplate.cache.stats import HitCounter
+from cuplate.cache.stats import HitCounter, count
 from cuplate.compile import Obtained, obtain
 from cuplate.content import Content, make_content
 from cuplate.cubin import Cubin, decode
@@ -44,7 +45,7 @@ class Variants:
         self.counter = counter
         self.policy = policy
         self._lock = threading.Lock()
-        self._contents: dict[Specialization, Content] = {}
+        self._contents: dict[Any, Content] = {}
         self._seen: dict[bytes, tuple[tuple[str, Any], ...]] = {}
 
     def __len__(self) -> int:
@@ -67,7 +68,8 @@ class Variants:
         ------
         TemplateError, ToolchainError
         """
-        content = self._contents.get(plan.specialization)
+        rendered = _typed(plan.specialization)
+        content = self._contents.get(rendered)
         if content is None:
             self.counter.cell.misses += 1
             content = make_content(self.binding, plan, memo=self.store())
@@ -75,7 +77,7 @@ class Variants:
             with self._lock:
                 if len(self._contents) >= CONTENTS:
                     self._contents.clear()
-                self._contents[plan.specialization] = content
+                self._contents[rendered] = content
             self._note_variant(content, plan.specialization.parameters)
         return content
 
@@ -87,7 +89,13 @@ class Variants:
         CompileError, ToolchainError
         """
         before = self.nearest(content) if config.settings().explain else None
-        obtained = obtain(content.key, store=self.store(), build=content.build, function=self.name)
+        obtained = obtain(
+            content.key,
+            store=self.store(),
+            build=lambda: _build(content),
+            function=self.name,
+            unchanged=content.unchanged,
+        )
         cell = self.counter.cell
         if obtained.origin == "disk":
             cell.disk_hits += 1
@@ -137,6 +145,23 @@ class Variants:
             VariantWarning,
             stacklevel=2,
         )
+
+
+def _build(content: Content) -> Cubin:
+    """One counted compile; only the thread that leads one gets here."""
+    start = time.perf_counter()
+    try:
+        cubin = content.build()
+    except BaseException:
+        count("compile", errors=1, seconds=time.perf_counter() - start)
+        raise
+    count("compile", compiles=1, written_bytes=len(cubin.code), seconds=time.perf_counter() - start)
+    return cubin
+
+
+def _typed(specialization: Specialization) -> Any:
+    """What renders alike: equality of the values alone would take ``True`` for ``1`` and ``-0.0`` for ``0.0``."""
+    return specialization, tuple(parameter_key(value) for _, value in specialization.parameters)
 
 
 def _tell_difference(names: tuple[str, ...], cubin: Cubin, content: Content) -> str:

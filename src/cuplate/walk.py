@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -14,9 +15,12 @@ from cuplate.binding import Binding, read_binding
 from cuplate.cache.memory import Entry, next_tick
 from cuplate.cache.stats import CacheInfo, HitCounter
 from cuplate.call import Call, check_call
+from cuplate.compile import Flights
 from cuplate.content import Content
 from cuplate.dispatch import MISSING
+from cuplate.dtypes import DTYPES
 from cuplate.errors import ArgumentError, CaptureError, DeviceError, LaunchError
+from cuplate.grid import Grid
 from cuplate.grid import check as check_grid
 from cuplate.hotpath import PLANS, HotPath
 from cuplate.inspection import Inspection
@@ -25,6 +29,8 @@ from cuplate.signature import Signature
 from cuplate.variants import Variants
 
 __all__ = ["Walk"]
+
+POINTER_BYTES = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +68,7 @@ class Walk:
         self.counter = HitCounter.of_function()
         self.variants = Variants(self._read_binding(), self.counter, keywords["policy"])
         self.inspection = Inspection(self.variants)
+        arguments.check_defaults(signature)
         self._encoders = {s.name: arguments.encoder(s, self.name) for s in signature.scalars}
         self.hot = HotPath(self.binding, self.counter, self.cold, self._encoders, reference.__module__)
         self._ready: dict[Any, Ready] = {}  # plans of the calls that the hot path does not take
@@ -80,11 +87,20 @@ class Walk:
     def cold(self, more: Sequence[Any], unknown: Mapping[str, Any], *given: Any) -> Any:
         """Any call that the hot path does not take: checked from the ground up, then planned, compiled and launched."""
         call = check_call(self.binding, self._by_name(given), more, unknown)
+        for name, encode in self._encoders.items():
+            encode(call.values[name])  # a wrong scalar is refused before anything is compiled, or zeroed
         if call.device is None or call.owner is None:
             raise ArgumentError(
                 "there is no array to launch on.",
                 function=self.name,
                 try_="out=" if not self.signature.arrays else "real arrays: an ArraySpec is for inspect and compile",
+            )
+        described = [n for n, a in call.arrays.items() if a is not None and a.device is None]
+        if described:
+            raise ArgumentError(
+                f"array {described[0]!r} is only described, among real arrays.",
+                function=self.name,
+                try_="a real array: an ArraySpec is for inspect and compile",
             )
         if call.device[0] != "cuda":
             raise DeviceError(
@@ -141,7 +157,9 @@ class Walk:
             return None
         content = self.variants.content(plan)
         entry = _memory().get((content.key.digest, number))
-        if entry is None:
+        if entry is not None:
+            events.emit("hit", self.name, key=content.key.hex, tier="memory")
+        else:
             if call.owner.is_capturing(stream):
                 raise CaptureError(
                     "the first call of a specialization came inside a graph capture, where nothing may be compiled or "
@@ -150,10 +168,10 @@ class Walk:
                     called_as=call.called_as(self.name),
                     try_="call it once with these parameters before the capture begins",
                 )
-            entry = self._load(gpu, content, call, number)
+            entry = self._load(gpu, content, number)
         loaded = entry.value
         recipes = make_recipes(content.slots, plan.integers)
-        self._check_loaded(plan, recipes, loaded, facts.limits)
+        self._check_loaded(gpu, plan, recipes, loaded, facts.limits)
         assert plan.grid is not None
         ready = Ready(plan, recipes, entry, gpu.prepare(plan.grid, loaded), content)
         if len(self._ready) >= PLANS:
@@ -169,14 +187,23 @@ class Walk:
             self.binding, call.solved, call.parameters, arch=arch, limits=limits, called_as=call.called_as(self.name)
         )
 
-    def _load(self, gpu: Any, content: Content, call: Call, number: int) -> Entry[Any]:
+    def _load(self, gpu: Any, content: Content, number: int) -> Entry[Any]:
+        """The loaded kernel, from the cubin that disk or compiler gives; once for all threads that want it now."""
         events.emit("miss", self.name, key=content.key.hex, tier="memory")
-        cubin = self.variants.obtain(content).cubin
-        loaded = gpu.load(cubin, number)
-        events.emit("load", self.name, key=content.key.hex, device=number)
-        return _memory().put((content.key.digest, number), loaded)
+        key = (content.key.digest, number)
 
-    def _check_loaded(self, plan: Plan, recipes: tuple[Recipe, ...], loaded: Any, limits: Any) -> None:
+        def load() -> Entry[Any]:
+            entry = _memory().get(key)
+            if entry is None:  # else another thread has landed since this one looked
+                cubin = self.variants.obtain(content).cubin
+                start = time.perf_counter()
+                entry = _memory().put(key, gpu.load(cubin, number))
+                events.emit("load", self.name, key=content.key.hex, seconds=time.perf_counter() - start, device=number)
+            return entry
+
+        return _loads.run(key, load)[0]
+
+    def _check_loaded(self, gpu: Any, plan: Plan, recipes: tuple[Recipe, ...], loaded: Any, limits: Any) -> None:
         """What only the loaded kernel knows: registers, static shared memory, and the width of its parameters."""
         assert plan.grid is not None
         check_grid(
@@ -188,6 +215,8 @@ class Walk:
             kernel=loaded.cubin.entry,
             function=self.name,
         )
+        if plan.grid.cooperative:
+            self._check_resident(plan.grid, gpu.resident_blocks(loaded, plan.grid))
         sizes = loaded.argument_bytes
         if len(sizes) != len(recipes):
             raise LaunchError(
@@ -195,13 +224,31 @@ class Walk:
                 function=self.name,
                 given=", ".join(r.name for r in recipes),
             )
+        passed = {s.name: DTYPES[s.dtype].itemsize for s in self.signature.scalars}
         for recipe, size in zip(recipes, sizes, strict=True):
+            wanted = size if recipe.kind == "int" else passed.get(recipe.name, POINTER_BYTES)
+            if size != wanted:
+                raise LaunchError(
+                    f"the loaded kernel takes {size} bytes for {recipe.name!r}, and a call passes {wanted}.",
+                    function=self.name,
+                )
             if recipe.kind == "int" and size == 4 and not -INT_MAX - 1 <= recipe.value <= INT_MAX:
                 raise LaunchError(
                     f"{recipe.name} = {recipe.value} does not fit the kernel's 32-bit parameter.",
                     function=self.name,
                     try_="index_t, or a 64-bit integer in the kernel's own list",
                 )
+
+    def _check_resident(self, grid: Grid, capacity: int) -> None:
+        blocks = arguments.product(grid.grid)
+        if blocks > capacity:
+            raise LaunchError(
+                f"a cooperative grid of {blocks} blocks cannot be resident at once.",
+                function=self.name,
+                given=f"grid {grid.grid}, block {grid.block}",
+                allowed=f"{capacity} blocks of this kernel on this device",
+                try_="grid= with sm_count and a loop in the kernel",
+            )
 
     # launch -----------------------------------------------------------------------------------------------------------
 
@@ -306,6 +353,7 @@ def _drop_plans(entry: Entry[Any]) -> None:
     events.emit("evict", entry.value.cubin.function, tier="memory")
 
 
+_loads: Flights[Entry[Any]] = Flights()
 _watched: weakref.WeakSet[Any] = weakref.WeakSet()
 
 

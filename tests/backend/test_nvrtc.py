@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import re
 import subprocess
@@ -228,7 +229,10 @@ SEARCHES = {
     "angle beside": ({"one/s/a.h": "#include <b.h>\n", "one/s/b.h": "1", "one/b.h": "2"}, "<s/a.h>"),
     "quoted falls back": ({"one/s/a.h": '#include "b.h"\n', "two/b.h": "2"}, '"s/a.h"'),
     "first directory": ({"one/b.h": "1", "two/b.h": "2"}, "<b.h>"),
-    "two levels beside": ({"one/s/a.h": "#include <s/m.h>\n", "one/s/m.h": '#include "b.h"\n', "one/s/b.h": "1"}, '"s/a.h"'),
+    "two levels beside": (
+        {"one/s/a.h": "#include <s/m.h>\n", "one/s/m.h": '#include "b.h"\n', "one/s/b.h": "1"},
+        '"s/a.h"',
+    ),
     "up and down": ({"one/s/a.h": '#include "../b.h"\n', "one/b.h": "1", "two/b.h": "2"}, '"s/a.h"'),
 }
 
@@ -244,7 +248,9 @@ def test_the_closure_finds_the_file_that_the_compiler_finds(case: str, tmp_path:
     directories = [tmp_path / "one", tmp_path / "two"]
     text = f"#include {spelled}\n" + EMPTY.replace("= 1", "= X")
     last = closure(text, directories=directories).files[-1]
-    matching = [name for name in files if closure(f"#include <{name}>\n", directories=[tmp_path]).files[0][1] == last[1]]
+    matching = [
+        name for name in files if closure(f"#include <{name}>\n", directories=[tmp_path]).files[0][1] == last[1]
+    ]
     code = build(text, directories=directories).code
     assert len(matching) == 1
     for name, value in files.items():
@@ -354,6 +360,14 @@ extern "C" __global__ void k(int* a)
     assert error.__cause__ is not None
 
 
+def test_a_refused_program_is_taken_apart_in_silence(capfd: pytest.CaptureFixture[str]) -> None:
+    """The error that a user keeps does not keep the compiler's program, whose late end would write to stderr."""
+    with pytest.raises(CompileError):
+        build(EMPTY.replace("= 1", "= oops"))
+    gc.collect()
+    assert capfd.readouterr().err == ""
+
+
 def test_a_missing_include_for_half_is_offered() -> None:
     """The summary names the type, although the compiler complains of three other things first."""
     with pytest.raises(CompileError, match='identifier "__half" is undefined') as caught:
@@ -400,7 +414,10 @@ RIGHT = {
         "const double alpha) " + BODY,
         "k",
     ),
-    "typedef": ("using F = float; typedef double D;\n__global__ void k(F const* a, F* out, unsigned n, D alpha) " + BODY, "k"),
+    "typedef": (
+        "using F = float; typedef double D;\n__global__ void k(F const* a, F* out, unsigned n, D alpha) " + BODY,
+        "k",
+    ),
     "macro list": (
         "#define ARGS const float* a, float* out, int n, double alpha\n__global__ void k(ARGS) " + BODY,
         "k",
@@ -410,7 +427,10 @@ RIGHT = {
         "__global__ void k(int) {}\n__global__ void k(const float* a, float* out, int n, double alpha) " + BODY,
         "(void (*)(const float*, float*, int, double))k",
     ),
-    "namespace": ("namespace n { __global__ void k(const float* a, float* out, int n, double alpha) " + BODY + "}\n", "n::k"),
+    "namespace": (
+        "namespace n { __global__ void k(const float* a, float* out, int n, double alpha) " + BODY + "}\n",
+        "n::k",
+    ),
 }
 
 

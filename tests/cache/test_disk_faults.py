@@ -27,6 +27,7 @@ PAYLOAD = os.urandom(6000)
 
 @pytest.fixture
 def tier(tmp_path: Path) -> DiskTier:
+    """An empty tier with short waits."""
     return DiskTier(str(tmp_path / "cache"), write_wait_s=0.2, read_wait_s=0.05)
 
 
@@ -85,18 +86,22 @@ def let_others_in(directory: Path) -> None:
 
 
 def cut_to_nothing(blob: bytes) -> bytes:
+    """Nothing left."""
     return b""
 
 
 def cut_in_half(blob: bytes) -> bytes:
+    """The first half."""
     return blob[: len(blob) // 2]
 
 
 def flip_one_byte(blob: bytes) -> bytes:
+    """One bit of the payload wrong."""
     return blob[:-100] + bytes([blob[-100] ^ 1]) + blob[-99:]
 
 
 def zeroed(blob: bytes) -> bytes:
+    """As a lost block reads."""
     return bytes(len(blob))
 
 
@@ -179,6 +184,45 @@ def test_a_database_that_is_being_made_is_not_taken_for_damage(tier: DiskTier) -
     assert tier.counters()["quarantines"] == tier.counters()["errors"] == 0
     assert tier.put(KEY, PAYLOAD)
     assert tier.get(KEY) == PAYLOAD
+
+
+def test_a_store_is_set_aside_only_if_it_is_still_bad_at_the_second_look(
+    tier: DiskTier, said: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One look that found damage, and a fresh one that does not: a miss, and nothing is moved."""
+    tier.put(KEY, PAYLOAD)
+    one, looks = Reader.one, list[int]()
+
+    def first_look_fails(self: Reader, key: bytes) -> object:
+        looks.append(1)
+        if len(looks) == 1:
+            raise sqlite3.DatabaseError("database disk image is malformed")
+        return one(self, key)
+
+    monkeypatch.setattr(Reader, "one", first_look_fails)
+    assert tier.get(KEY) is None
+    assert len(looks) == 2
+    assert tier.counters()["quarantines"] == 0
+    assert tier.get(KEY) == PAYLOAD
+
+
+def test_a_store_that_somebody_else_has_just_replaced_is_not_set_aside(
+    tier: DiskTier, said: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two processes find the damage; the second must not move away what the first has made anew."""
+    tier.put(KEY, PAYLOAD)
+
+    def fail(self: Reader, key: bytes) -> object:
+        if not os.path.exists(f"{tier.directory}.bad-1-1"):
+            os.rename(tier.directory, f"{tier.directory}.bad-1-1")
+            DiskTier(tier.base).put(KEY, b"anew")
+        raise sqlite3.DatabaseError("database disk image is malformed")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Reader, "one", fail)
+        assert tier.get(KEY) is None
+    assert tier.counters()["quarantines"] == 0
+    assert tier.get(KEY) == b"anew"
 
 
 @pytest.mark.parametrize("replaced", [False, True])
@@ -326,6 +370,8 @@ OTHERS = [MemoryError(), ValueError("v"), TypeError("t"), KeyError("k"), Asserti
 
 
 def failing(error: Exception) -> Callable[..., object]:
+    """A function that raises, however it is called."""
+
     def fail(*arguments: object, **keywords: object) -> object:
         raise error
 

@@ -157,6 +157,42 @@ def test_a_fork_while_other_threads_write_leaves_working_children(tmp_path: Path
     assert tier.counters()["errors"] == tier.counters()["quarantines"] == 0
 
 
+def test_a_fork_while_other_threads_make_tiers_does_not_deadlock(tmp_path: Path) -> None:
+    """Making tiers, counting in new threads and trimming go on in other threads; each child has all locks free."""
+    stop = threading.Event()
+
+    def make() -> None:
+        number = 0
+        while not stop.is_set():
+            number += 1
+            cache.disk_tier(CachePolicy(directory=tmp_path / str(number % 50), secret=b"%d" % number))
+            cache.memory_tier().put(number, number)
+            thread = threading.Thread(target=cache.stats)
+            thread.start()
+            thread.join()
+
+    makers = [threading.Thread(target=make) for _ in range(3)]
+    for maker in makers:
+        maker.start()
+    try:
+        answers = []
+        for _ in range(15):
+            answers += together(
+                2,
+                lambda n: (
+                    cache.disk_tier(CachePolicy(directory=tmp_path)).get(KEY),
+                    cache.memory_tier().get("none"),
+                    cache.stats(all_threads=True).disk.puts >= 0,
+                ),
+            )
+    finally:
+        stop.set()
+        for maker in makers:
+            maker.join()
+        cache.memory_tier().clear()
+    assert answers == ["(None, None, True)"] * 30
+
+
 def test_a_fork_inside_exclusive_of_another_thread_leaves_a_free_gate() -> None:
     """The holder does not exist in the child: clear() does not wait for it, and counts still work."""
     inside, done = threading.Event(), threading.Event()

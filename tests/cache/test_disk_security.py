@@ -42,6 +42,7 @@ def plant(tier: DiskTier, statement: str, *arguments: object) -> list[tuple[obje
 
 @pytest.fixture(params=[b"", b"secret"], ids=["no secret", "secret"])
 def tier(tmp_path: Path, request: pytest.FixtureRequest) -> DiskTier:
+    """A small tier with one entry."""
     tier = DiskTier(str(tmp_path / "cache"), secret=request.param, limit_bytes=100_000)
     tier.put(KEY, PAYLOAD, tag="f")
     tier.close()
@@ -91,7 +92,7 @@ def test_a_pickled_key_does_not_run(tier: DiskTier, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["../../outside", "/etc/hostname", "00/00/link.val"])
 def test_a_planted_file_name_reads_and_deletes_nothing(tier: DiskTier, tmp_path: Path, name: str) -> None:
-    """``filename`` with ``..``, an absolute one, or one that is a link: bare diskcache reads or deletes what it names."""
+    """With ``..``, absolute, or a link: bare diskcache reads or deletes what the row names."""
     outside = tmp_path / "outside"
     outside.write_bytes(seal(KEY, PAYLOAD))
     link = Path(tier.directory, "00/00")

@@ -26,6 +26,7 @@ from cuplate.config import SettingError
 
 @pytest.fixture(autouse=True)
 def policy_back() -> Iterator[None]:
+    """No test leaves a policy behind."""
     yield
     set_policy(None)
     memory_tier().clear()

@@ -16,6 +16,7 @@ GRACE_S = 0.05  # how long a test watches that something does not happen
 
 @pytest.fixture
 def tier() -> Iterator[MemoryTier[str]]:
+    """The process's memory tier, for two kernels."""
     cache.set_policy(CachePolicy(disk=False, memory_kernels=2))
     found = cache.memory_tier()
     found.clear()
@@ -25,6 +26,7 @@ def tier() -> Iterator[MemoryTier[str]]:
 
 
 def in_thread(work: Callable[[], object]) -> threading.Thread:
+    """A started thread."""
     thread = threading.Thread(target=work, daemon=True)
     thread.start()
     return thread

@@ -16,6 +16,7 @@ PLACES = ("CUPLATE_CACHE_DIR", "XDG_CACHE_HOME", "HOME")
 
 @pytest.fixture(autouse=True)
 def nowhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No place named by the environment."""
     for variable in PLACES:
         monkeypatch.delenv(variable, raising=False)
 

@@ -30,15 +30,19 @@ class Owner(Protocol):
         DtypeError, LayoutError, ArgumentError
             The array is of a dtype that a kernel cannot name, or its state forbids reading its memory.
         """
+        ...
 
     def empty(self, shape: tuple[int, ...], dtype: str, device: int, stream: int | None) -> Any:
         """A fresh array, allocated in the order of `stream` (a pointer; None: the library's current one)."""
+        ...
 
     def current_stream(self, device: int) -> int:
         """Pointer of the stream that is current for this thread and `device`; 0 for the legacy default stream."""
+        ...
 
     def is_capturing(self, stream: int) -> bool:
         """Whether a graph capture is under way on `stream`."""
+        ...
 
 
 def find_owner(name: str, value: Any, function: str) -> Owner:
@@ -83,7 +87,7 @@ def stream_pointer(stream: Any, function: str) -> int:
     """
     protocol = getattr(stream, "__cuda_stream__", None)
     if protocol is not None:
-        version, pointer = protocol() if callable(protocol) else protocol
+        _, pointer = protocol() if callable(protocol) else protocol
         return int(pointer)
     for attribute in ("ptr", "cuda_stream"):
         pointer = getattr(stream, attribute, None)
@@ -126,7 +130,7 @@ class _Cupy:
         self.dtypes: dict[str, Any] = {}
 
     def describe(self, name: str, array: Any, function: str) -> Described:
-        dtype = _known(name, array.dtype.name, function)
+        dtype = _known(name, array.dtype.name if array.dtype.isnative else array.dtype.str, function)
         strides = element_strides(name, array.strides, array.dtype.itemsize, function)
         return Described(name, array.data.ptr, dtype, array.shape, strides, ("cuda", array.data.device_id))
 
@@ -200,7 +204,7 @@ class _Numpy:
     name = "numpy"
 
     def describe(self, name: str, array: Any, function: str) -> Described:
-        dtype = _known(name, array.dtype.name, function)
+        dtype = _known(name, array.dtype.name if array.dtype.isnative else array.dtype.str, function)
         strides = element_strides(name, array.strides, array.dtype.itemsize, function)
         pointer = array.__array_interface__["data"][0]
         return Described(name, pointer, dtype, array.shape, strides, ("cpu", 0), not array.flags.writeable)
@@ -227,7 +231,9 @@ class _Interface:
 
         facts = array.__cuda_array_interface__
         dtype = numpy.dtype(facts["typestr"])
-        _known(name, dtype.name, function)
+        _known(name, dtype.name if dtype.isnative else dtype.str, function)
+        if facts.get("mask") is not None:
+            raise LayoutError(f"array {name!r} has a mask, which a kernel does not read.", function=function)
         pointer, readonly = facts["data"]
         shape = tuple(facts["shape"])
         strides = facts.get("strides")

@@ -218,9 +218,10 @@ def current_policy() -> EffectivePolicy:
 
 def memory_tier() -> MemoryTier[Any]:
     """The process's loaded kernels, made at the first call."""
+    effective = current_policy()
     with _process.lock:
         if _process.memory is None:
-            _process.memory = MemoryTier(current_policy().memory_kernels, gate=_process.gate)
+            _process.memory = MemoryTier(effective.memory_kernels, gate=_process.gate)
         return _process.memory
 
 
@@ -244,12 +245,13 @@ def disk_tier(policy: CachePolicy | None = None) -> DiskTier | NoStore:
             warn_once("", reason, f"cuplate: no disk cache: {reason}. Set CUPLATE_CACHE_DIR to keep compiled kernels.")
         return NoStore(reason)
     key = (effective.directory, effective.disk_bytes, effective.secret)
-    with _process.lock:
-        tier = _process.disks.get(key)
-        if tier is None:
-            tier = DiskTier(effective.directory, limit_bytes=effective.disk_bytes, secret=effective.secret)
-            _process.disks[key] = tier
+    tier = _process.disks.get(key)
+    if tier is not None:
         return tier
+    # Made with no lock held: a fork stops the making of tiers first, and takes the other locks then.
+    tier = DiskTier(effective.directory, limit_bytes=effective.disk_bytes, secret=effective.secret)
+    with _process.lock:
+        return _process.disks.setdefault(key, tier)
 
 
 def clear(*, memory: bool = True, disk: bool = True) -> int:

@@ -421,7 +421,8 @@ class DiskTier:
         Without the second look, a process would move away the database that another is creating at that moment.
         """
         try:
-            with self._both_locks(), open_lock(self.directory, time.monotonic() + self._write_wait_s):
+            until = time.monotonic() + self._write_wait_s
+            with self._both_locks(until), open_lock(self.directory, until):
                 self._drop_reader()
                 self._drop_engine()
                 if self._identity() != seen or not self._still_bad(key):
@@ -465,9 +466,9 @@ class DiskTier:
             check_trust(self.base, self.directory)
 
     @contextmanager
-    def _both_locks(self) -> Iterator[None]:
+    def _both_locks(self, until: float) -> Iterator[None]:
         for lock in (self._reading, self._writing):
-            if not lock.acquire(timeout=self._write_wait_s):
+            if not lock.acquire(timeout=max(0.0, until - time.monotonic())):
                 if lock is self._writing:
                     self._reading.release()
                 raise TimeoutError("a thread of this process is inside the store")

@@ -110,6 +110,9 @@ class Engine(diskcache.Cache):  # type: ignore[misc]
             self.close()
             raise
 
+    def __del__(self) -> None:
+        self.close()
+
     @property
     def _directory(self) -> str:
         return self._real_directory

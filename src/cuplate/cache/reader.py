@@ -121,6 +121,9 @@ class Reader:
             self.close()
             raise
 
+    def __del__(self) -> None:
+        self.close()
+
     def _harden(self, largest_bytes: int) -> None:
         import sqlite3
 

@@ -41,7 +41,7 @@ def matmul_epilogue(
     epilogue : {"identity", "relu"}, optional
         What is applied to ``a @ b + bias``; identity when neither this nor `relu` is given.
     relu : bool, optional
-        Short spelling: True is ``epilogue="relu"``, False is ``epilogue="identity"``. At odds with `epilogue`: an error.
+        Short spelling: True is ``epilogue="relu"``, False is ``epilogue="identity"``. Both at odds are an error.
     out : float32, shape (M, N), row-major, optional
         Where the result goes; allocated when None.
     stream : stream, optional

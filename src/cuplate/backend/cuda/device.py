@@ -22,6 +22,7 @@ __all__ = [
     "launch",
     "load",
     "prepare",
+    "resident_blocks",
     "run_on",
     "stream_of",
     "streams",
@@ -217,6 +218,17 @@ def prepare(grid: Grid, loaded: LoadedKernel) -> LaunchConfig:
     )
 
 
+def resident_blocks(loaded: LoadedKernel, grid: Grid) -> int:
+    """Blocks of this kernel that the whole device holds at once: the limit of a cooperative grid."""
+    loaded.allow_shared_bytes(grid.shared_memory_bytes)
+    threads = grid.block[0] * grid.block[1] * grid.block[2]
+    with run_on(loaded.device):
+        a_multiprocessor = loaded.kernel.occupancy.max_active_blocks_per_multiprocessor(
+            threads, grid.shared_memory_bytes
+        )
+    return int(a_multiprocessor) * (device_facts(loaded.device).limits.sm_count or 0)
+
+
 streams: dict[int, Stream] = {}
 """cuda.core's streams by pointer: wrapping one costs microseconds, and a wrapper owns nothing."""
 
@@ -243,7 +255,7 @@ def zero(pointer: int, size_bytes: int, stream: Stream) -> None:
         _check("zero an output", driver.cuMemsetD8Async(pointer, 0, size_bytes, stream.handle))
 
 
-class run_on:  # noqa: N801 - reads as a statement: with run_on(device):
+class run_on:
     """Make `device` current, and give the caller's context back afterwards."""
 
     __slots__ = ("_before", "device")

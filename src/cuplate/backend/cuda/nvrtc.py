@@ -22,7 +22,8 @@ from typing import TYPE_CHECKING, Any
 
 from cuplate import headers
 from cuplate.backend.protocol import Toolchain
-from cuplate.compile import SOURCE_NAME, Store, diagnose, not_defined
+from cuplate.cache.store import Store
+from cuplate.compile import SOURCE_NAME, diagnose, not_defined
 from cuplate.cubin import Cubin, Resources
 from cuplate.cxx import defined_kernels, find_parameters, parameter_checks
 from cuplate.errors import CompileError, ToolchainError
@@ -216,24 +217,33 @@ def effective(options: Options, found: Found) -> Options:
 def toolkit_directories() -> tuple[Path, ...]:
     """Directories of CUDA's headers, best match first; empty when there is no toolkit.
 
-    What lies beside the loaded compiler is preferred, then what ``cuda.pathfinder`` finds (wheels, conda,
-    ``CUDA_HOME``, the system's). Looked for once a process.
+    What is of the compiler's own major version is preferred, then what lies beside it, then what ``cuda.pathfinder``
+    finds (wheels, conda, ``CUDA_HOME``, the system's). Looked for once a process.
     """
-    for directory in _toolkit_candidates():
-        if (directory / "cuda_fp16.h").is_file():
-            libraries = (directory / "cccl", *_pathfinder_headers("cccl"))
-            return (directory, *[d for d in libraries if (d / "nv" / "target").is_file()][:1])
-    return ()
+    candidates = [d for d in _toolkit_candidates() if (d / "cuda_fp16.h").is_file()]
+    if not candidates:
+        return ()
+    best = min(candidates, key=lambda d: _major(d) not in (None, _version()[0]))  # the first of the best
+    libraries = (best, best / "cccl", best.parents[1] / "cuda_cccl" / "include", *_pathfinder_headers("cccl"))
+    return tuple(dict.fromkeys((best, *[d for d in libraries if (d / "cuda" / "std" / "cstdint").is_file()][:1])))
+
+
+def _major(directory: Path) -> int | None:
+    """Major version of a directory of CUDA headers; None when they do not say."""
+    try:
+        found = re.search(r"#define CUDA_VERSION (\d+)\d{3}\b", (directory / "cuda.h").read_text(errors="replace"))
+    except OSError:
+        return None
+    return int(found[1]) if found else None
 
 
 def _toolkit_candidates() -> list[Path]:
     library = _library_path()
     parents = library.parents[1:4] if library is not None else ()
-    beside = [parent / "include" for parent in parents]
     # CUDA 12 wheels have a folder each: nvidia/cuda_nvrtc/lib, nvidia/cuda_runtime/include.
-    siblings = [parent / "cuda_runtime" / "include" for parent in parents]
+    beside = [parent / end for parent in parents for end in ("include", "cuda_runtime/include")]
     named = [Path(os.environ[name]) / "include" for name in ("CUDA_HOME", "CUDA_PATH") if os.environ.get(name)]
-    return [*beside, *siblings, *_pathfinder_headers("cudart"), *named]
+    return [*beside, *_pathfinder_headers("cudart"), *named]
 
 
 def _pathfinder_headers(name: str) -> list[Path]:
@@ -378,20 +388,12 @@ def build(
         No NVRTC, or one that does not know `arch`.
     """
     _check_arch(arch)
-    from cuda.core import Program
-
     program_options = _program_options(
         options, arch, SOURCE_NAME, directories, bundled, no_cache=True, ptxas_options="-v"
     )
-    logs = io.StringIO()
     start = time.perf_counter()
     try:
-        program = Program(_text(source, options, checks), "c++", program_options)
-        try:
-            compiled = program.compile("cubin", name_expressions=(source.entry,), logs=logs)
-            code, names = bytes(compiled.code), compiled.symbol_mapping
-        finally:
-            program.close()
+        code, entry, log = _compile(_text(source, options, checks), program_options, source.entry)
     except Exception as error:
         raise diagnose(
             _log_of(error),
@@ -402,8 +404,7 @@ def build(
             checks=checks,
             install=_INSTALL,
         ) from error
-    seconds, log = time.perf_counter() - start, logs.getvalue().replace("\0", "")
-    entry = _lowered(names, source.entry)
+    seconds = time.perf_counter() - start
     _check_code(code, entry, source, log, options, key)
     return Cubin(
         code=code,
@@ -411,21 +412,33 @@ def build(
         arch=arch,
         function=source.function,
         resources=_resources(log, entry),
-        log=log,
+        log=log.replace("\0", ""),
         compile_s=seconds,
         toolchain=f"nvrtc {toolchain().build}",
         parameters_text=", ".join(f"{name}={value!r}" for name, value in source.parameters),
     )
 
 
+def _compile(text: str, options: ProgramOptions, entry: str) -> tuple[bytes, str, str]:
+    """Code, lowered name and log."""
+    from cuda.core import Program
+
+    logs = io.StringIO()
+    program = Program(text, "c++", options)
+    try:
+        compiled = program.compile("cubin", name_expressions=(entry,), logs=logs)
+        name = compiled.symbol_mapping[entry]
+        return bytes(compiled.code), name.decode() if isinstance(name, bytes) else str(name), logs.getvalue()
+    finally:
+        program.close()
+        # Else an error's traceback keeps it, in a cycle, and a Program that the garbage collector takes apart writes
+        # an AttributeError to stderr (cuda-core 1.2.2).
+        del program
+
+
 def _log_of(error: Exception) -> str:
     """The compiler's log out of an exception of cuda.core, which has no attribute for it."""
     return str(error).rpartition("compilation log:")[2].replace("\0", "\n").strip("\n")
-
-
-def _lowered(names: dict[str, bytes | str], entry: str) -> str:
-    found = names[entry]
-    return found.decode() if isinstance(found, bytes) else str(found)
 
 
 def _check_code(code: bytes, entry: str, source: Source, log: str, options: Options, key: str) -> None:

@@ -1,0 +1,118 @@
+"""The benchmarks run where there is no GPU, say what they could not measure, and write what they found."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+BENCHMARKS = ROOT / "benchmarks"
+
+
+def run(name: str, tmp_path: Path, *options: str) -> tuple[dict[str, Any], str]:
+    """The JSON and the text of one benchmark, in a process that sees no GPU."""
+    output = tmp_path / f"{name}.json"
+    command = [sys.executable, str(BENCHMARKS / f"{name}.py"), "--quick", "--output", str(output), *options]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "CUDA_VISIBLE_DEVICES": ""}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    found: dict[str, Any] = json.loads(output.read_text())
+    assert found["benchmark"] == name and found["quick"] is True
+    assert set(found["machine"]) == {"date", "system", "python", "gpu", "versions"}
+    return found, done.stdout
+
+
+@pytest.fixture(scope="module")
+def measuring() -> ModuleType:
+    """benchmarks/measuring.py as a module."""
+    spec = importlib.util.spec_from_file_location("measuring", BENCHMARKS / "measuring.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # dataclasses look their module up
+    try:
+        spec.loader.exec_module(module)
+        yield module
+    finally:
+        del sys.modules[spec.name]
+
+
+def test_import_time_compares_with_numpy(tmp_path: Path) -> None:
+    """import_time judges cuplate against NumPy, from rows that it measured."""
+    found, text = run("import_time", tmp_path)
+    medians = {row["name"]: row["median"] for row in found["rows"]}
+    assert medians["import numpy"] > medians["nothing"]
+    assert [goal["name"] for goal in found["goals"]] == ["import cuplate / import numpy"]
+    assert "import cuplate / import numpy" in text
+
+
+def test_cold_start_measures_look_ups_without_a_gpu(tmp_path: Path) -> None:
+    """cold_start times both stores' look-ups and openings; loads it leaves out, and says so."""
+    found, text = run("cold_start", tmp_path)
+    names = {row["name"] for row in found["rows"]}
+    for who in ("cuplate", "FileStreamProgramCache"):
+        assert {f"{who}: opening", f"{who}: look-up"} <= names
+    assert {"first compile, cold", "first compile, warm"} <= names
+    assert not any("load" in name for name in names)
+    assert "Loads and calls were not measured" in text
+
+
+@pytest.mark.parametrize("name", ["dispatch", "memory"])
+def test_what_needs_a_gpu_says_so(name: str, tmp_path: Path) -> None:
+    """Without a GPU no goal of the device is judged, and the text says why."""
+    found, text = run(name, tmp_path)
+    assert found["goals"] == []
+    assert "measured" in text and found["machine"]["gpu"].startswith("none: ")
+
+
+def test_all_collects_every_benchmark(tmp_path: Path) -> None:
+    """all.py runs what it is told to and leaves one JSON and one log each."""
+    command = [sys.executable, str(BENCHMARKS / "all.py"), "--quick", "--output", str(tmp_path), "--only", "dispatch"]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "CUDA_VISIBLE_DEVICES": ""}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["dispatch.json", "dispatch.log"]
+    assert "dispatch: needs a GPU" in done.stdout
+
+
+def test_all_knows_every_benchmark() -> None:
+    """A new benchmark cannot be left out of all.py."""
+    parts = {"all", "measuring", "triton_matmul"}
+    spec = importlib.util.spec_from_file_location("all_benchmarks", BENCHMARKS / "all.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    assert set(module.NAMES) == {p.stem for p in BENCHMARKS.glob("*.py")} - parts
+
+
+def test_a_goal_is_missed_by_nan(measuring: ModuleType) -> None:
+    """A figure that could not be computed never passes."""
+    assert measuring.Goal("g", 1.0, 1.0).passed
+    assert not measuring.Goal("g", 1.1, 1.0).passed
+    assert not measuring.Goal("g", float("nan"), 1.0).passed
+
+
+def test_a_ratio_is_held_to_its_worse_reading(measuring: ModuleType) -> None:
+    """One lucky reading of two does not pass a goal."""
+    found = measuring.ratio([1.0, 2.0, 9.0], [1.0, 4.0, 3.0])
+    assert (found.of_medians, found.median_of_rounds) == (2 / 3, 1.0)
+    assert found.worse == 1.0
+
+
+def test_bursts_interleave_all_contenders(measuring: ModuleType) -> None:
+    """Every round runs every contender once, drains after each, and orders are not always the same."""
+    calls: list[str] = []
+    contenders = {name: (lambda name=name: calls.append(name)) for name in "abcd"}
+    times = measuring.time_bursts(contenders, lambda: calls.append("drain"), rounds=20, calls=1)
+    rounds = [tuple(calls[i : i + 8 : 2]) for i in range(8, len(calls), 8)]
+    assert len(rounds) == 20 and all(sorted(r) == list("abcd") for r in rounds)
+    assert calls[1::2] == ["drain"] * (len(calls) // 2)
+    assert len(set(rounds)) > 1
+    assert all(len(values) == 20 for values in times.values())

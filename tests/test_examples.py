@@ -1,0 +1,143 @@
+"""The examples, run as a user runs them, on a machine that shows no GPU."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+EXAMPLES = ROOT / "examples"
+
+
+def run(name: str, *options: str) -> subprocess.CompletedProcess[str]:
+    """One example in a fresh process that sees no GPU, even where there is one."""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "CUDA_VISIBLE_DEVICES": ""}
+    return subprocess.run(
+        [sys.executable, str(EXAMPLES / name), *options],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
+def rows(done: subprocess.CompletedProcess[str]) -> dict[str, str]:
+    """The ``name value`` lines that come before the receipt."""
+    assert done.returncode == 0, done.stdout + done.stderr
+    lines = done.stdout.partition("\n\n")[0].splitlines()
+    return {line[:20].strip(): line[20:] for line in lines}
+
+
+def test_every_example_is_run_here() -> None:
+    """A new example cannot be left out of these tests."""
+    assert sorted(p.name for p in EXAMPLES.glob("*.py")) == ["existing_kernel.py", "persistent_cache.py", "saxpy.py"]
+
+
+def test_persistent_cache_misses_then_hits(tmp_path: Path) -> None:
+    """The first run compiles and stores; the second, in another process, finds the same key and compiles nothing."""
+    options = ("--cache-dir", str(tmp_path), "--m", "100", "--n", "70", "--k", "33", "--tile-size", "32")
+    first, second = rows(run("persistent_cache.py", *options)), rows(run("persistent_cache.py", *options))
+    assert (first["cache"], second["cache"]) == ("MISS", "HIT")
+    assert first["key"] == second["key"] and re.fullmatch("[0-9a-f]{64}", first["key"])
+    assert first["compile"].endswith(" ms") and second["compile"] == "skipped"
+    assert first["store"].endswith(" ms") and second["store"] == "skipped"
+    assert first["cache directory"].startswith(str(tmp_path))
+    assert first["workload"] == "relu(a[100, 33] @ b[33, 70] + bias), float32"
+
+
+def test_persistent_cache_without_a_gpu_says_so(tmp_path: Path) -> None:
+    """Without a GPU it exits with 0, prints the receipt for sm_90 and says that nothing was launched."""
+    done = run("persistent_cache.py", "--cache-dir", str(tmp_path))
+    assert rows(done)["device"].startswith("none: ")
+    receipt = done.stdout.partition("\n\n")[2]
+    for fact in ("registers", "spilled", "sm_90", "grid       (32, 32, 1)", "block      (16, 16, 1)"):
+        assert fact in receipt
+    assert "Nothing was launched" in receipt
+    assert "PASSED" not in done.stdout and "FAILED" not in done.stdout
+
+
+def test_persistent_cache_options_change_the_key(tmp_path: Path) -> None:
+    """Tile, epilogue and architecture each are another kernel; a size is not."""
+    place = ("--cache-dir", str(tmp_path))
+    variants = [(), ("--tile-size", "32"), ("--epilogue", "identity"), ("--arch", "sm_80")]
+    keys = [rows(run("persistent_cache.py", *place, *v))["key"] for v in variants]
+    assert len(set(keys)) == len(keys)
+    assert rows(run("persistent_cache.py", *place, "--m", "7"))["key"] == keys[0]
+
+
+def test_persistent_cache_clears_only_when_asked(tmp_path: Path) -> None:
+    """--clear-cache empties the directory first, and says how much was there."""
+    place = ("--cache-dir", str(tmp_path))
+    assert rows(run("persistent_cache.py", *place))["cache"] == "MISS"
+    again = rows(run("persistent_cache.py", *place, "--clear-cache"))
+    assert again["cache"] == "MISS" and again["cleared"] != "0 entries"
+    assert rows(run("persistent_cache.py", *place))["cache"] == "HIT"
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (("--tile-size", "8"), "choose from 16, 32"),
+        (("--epilogue", "gelu"), "choose from"),
+        (("--m", "0"), "'0' is not a whole number of at least 1"),
+        (("--iterations", "many"), "'many' is not a whole number of at least 1"),
+        (("--warmup", "-1"), "'-1' is not a whole number of at least 0"),
+        (("--cache-dir", __file__), "is not a directory"),
+    ],
+)
+def test_persistent_cache_refuses_bad_options(options: tuple[str, ...], said: str) -> None:
+    """A bad value names its option and what is allowed, and nothing runs."""
+    done = run("persistent_cache.py", *options)
+    assert done.returncode == 2
+    assert f"argument {options[0]}" in done.stderr and said in done.stderr
+    assert done.stdout == ""
+
+
+def test_persistent_cache_refuses_an_unknown_architecture(tmp_path: Path) -> None:
+    """What cuplate refuses ends the program with 1 and cuplate's own message, not with a traceback."""
+    done = run("persistent_cache.py", "--cache-dir", str(tmp_path), "--arch", "sm_1")
+    assert done.returncode == 1
+    assert "sm_1" in done.stderr and "allowed" in done.stderr and "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("name", ["saxpy.py", "existing_kernel.py"])
+def test_a_bound_template_shows_its_receipt(name: str) -> None:
+    """The small examples compile without a GPU and are found on disk the second time."""
+    first, second = run(name), run(name)
+    assert first.returncode == second.returncode == 0, first.stderr + second.stderr
+    assert "MISS" in first.stdout and "HIT" in second.stdout
+    assert "registers" in first.stdout and "Nothing was launched" in first.stdout
+
+
+def test_the_existing_kernel_keeps_its_own_parameter_list() -> None:
+    """sgemm.cu is compiled as it stands: the rendered source is the file."""
+    code = "import existing_kernel as e; print(e.sgemm.inspect(arch='sm_90').source, end='')"
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(EXAMPLES)])}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == (EXAMPLES / "sgemm.cu").read_text().strip()
+
+
+def test_the_check_of_the_example_can_fail() -> None:
+    """persistent_cache accepts the float32 product and refuses a NaN, one wrong element, and a missing relu."""
+    code = """
+import argparse, numpy as np, persistent_cache as p
+options = argparse.Namespace(m=9, n=7, k=200, epilogue="relu")
+a, b, bias = p.operands(options)
+raw = a @ b + bias
+good = np.maximum(raw, 0)
+assert p.check(options, good)[0]
+for index, value in (((0, 0), np.nan), ((8, 6), good[8, 6] + 0.1)):
+    bad = good.copy()
+    bad[index] = value
+    assert not p.check(options, bad)[0], index
+assert not p.check(options, raw)[0]
+"""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(EXAMPLES)])}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
