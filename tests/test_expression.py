@@ -361,3 +361,11 @@ def test_c_text_is_bounded() -> None:
     """Operands repeat in C text; a nest that would explode is refused."""
     with pytest.raises(ExpressionError, match="no short C form"):
         expr("N" + " // 3" * 40).c({"N": "N"}, "int")
+
+
+def test_a_name_without_a_value_is_said() -> None:
+    """`inspect` without sizes, or without a device, asks for what the expression needs."""
+    for text, hint in (("min(N, 1024)", "ArraySpec"), ("sm_count", "on a device")):
+        with pytest.raises(ExpressionError, match=r"has no value here in block\[0\]") as caught:
+            parse(text, names=["N", "sm_count"], function="f", where="block[0]").evaluate({})
+        assert hint in str(caught.value)

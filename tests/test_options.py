@@ -110,3 +110,12 @@ def test_a_misspelt_keyword_gets_the_nearest_name() -> None:
     with pytest.raises(DeclarationError) as caught:
         Options.from_value({"fastmath": True})
     assert str(caught.value).splitlines()[-1].split() == ["try", "fast_math"]
+
+
+@pytest.mark.parametrize(
+    ("arch", "specific", "target"),
+    [("sm_90", True, "sm_90a"), ("sm_90", False, "sm_90"), ("sm_80", True, "sm_80"), ("sm_100f", True, "sm_100f")],
+)
+def test_arch_specific_asks_for_the_instructions_of_one_architecture(arch: str, specific: bool, target: str) -> None:
+    """A call and ``compile(arch=)`` go through the same rule, so what was compiled ahead is what a call looks for."""
+    assert Options(arch_specific=specific).target(arch) == target

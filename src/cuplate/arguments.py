@@ -76,6 +76,8 @@ class Described:
         ``("cuda", 0)``, ``("cpu", 0)``; None for an `ArraySpec`.
     readonly : bool
         True when the library forbids writing.
+    stream : int or None
+        Pointer of the stream that the array itself announces its data on; None when its library has a current stream.
     """
 
     name: str
@@ -85,6 +87,7 @@ class Described:
     strides: tuple[int, ...]
     device: tuple[str, int] | None
     readonly: bool = False
+    stream: int | None = None
 
     def __str__(self) -> str:
         return self.dtype if self.shape is None else f"{self.dtype}{list(self.shape)}"
@@ -370,6 +373,15 @@ def dtype_name(value: Any, error: Callable[[], Exception]) -> str:
     return name
 
 
+def no_dtype(argument: ArrayArgument, value: Any, function: str) -> ParameterError:
+    """The error for a parameter of ``dtypes=`` whose value is no dtype."""
+    return ParameterError(
+        f"{argument.dtype_parameter} = {_shown(value)} is no dtype that a kernel can name.",
+        function=function,
+        allowed=", ".join(argument.dtypes),
+    )
+
+
 def parameter_key(value: Any) -> Any:
     """A hashable that keeps ``1``, ``True``, ``1.0``, ``-0.0`` and NaN apart: values by type, floats by their bits."""
     if isinstance(value, (tuple, list)):  # a list parameter may be given as either
@@ -473,14 +485,7 @@ class _Solver:
     def expected_dtype(self, argument: ArrayArgument) -> tuple[str, ...]:
         if argument.dtype_parameter is not None:
             value = self.parameters[argument.dtype_parameter]
-            name = dtype_name(
-                value,
-                lambda: ParameterError(
-                    f"{argument.dtype_parameter} = {value!r} is no dtype that a kernel can name.",
-                    function=self.signature.function,
-                    allowed=", ".join(argument.dtypes),
-                ),
-            )
+            name = dtype_name(value, lambda: no_dtype(argument, value, self.signature.function))
             if name not in argument.dtypes:
                 raise ParameterError(
                     f"{argument.dtype_parameter} = {name!r} is outside the annotation of {argument.name!r}.",

@@ -156,7 +156,7 @@ class _Reader:
             grid=k["grid"] if callable(k["grid"]) or k["grid"] is None else self._dimensions("grid", k["grid"]),
             cluster=None if k["cluster"] is None else self._dimensions("cluster", k["cluster"]),
             shared_bytes=None if k["shared_bytes"] is None else self._parse(k["shared_bytes"], "shared_bytes"),
-            cooperative=bool(k["cooperative"]),
+            cooperative=self._switch("cooperative", k["cooperative"]),
             static=frozenset(self._names("static", k["static"], list(self.signature.axes))),
             mutates=mutates,
             zeroed=self._names("zeroed", k["zeroed"], written),
@@ -190,6 +190,11 @@ class _Reader:
 
     def _parse(self, text: Any, where: str) -> Expression:
         return parse(text, names=[*self.names, *DEVICE_FACTS], arrays=self.arrays, function=self.function, where=where)
+
+    def _switch(self, keyword: str, value: Any) -> bool:
+        if not isinstance(value, bool):
+            raise self._fail(f"{keyword}= is True or False.", given=repr(value))
+        return value
 
     def _entry(self, entry: str | None) -> str:
         if entry is None:
@@ -255,6 +260,12 @@ class _Reader:
 
     def _scratch(self, scratch: Mapping[str, Any] | None) -> tuple[Scratch, ...]:
         result = []
+        if not isinstance(scratch or {}, Mapping):
+            raise self._fail(
+                "scratch= maps names to (dtype, size).",
+                given=f"{scratch!r:.60}",
+                try_='scratch={"state": ("uint64", "cdiv(N, 256)")}',
+            )
         for name, value in (scratch or {}).items():
             if not (isinstance(value, tuple) and len(value) == 2 and value[0] in DTYPES):
                 raise self._fail(
@@ -263,7 +274,7 @@ class _Reader:
                     try_=f'scratch={{"{name}": ("uint64", "cdiv(N, tile)")}}',
                 )
             scalars = [s.name for s in self.signature.scalars]
-            if not name.isidentifier() or name.startswith("_"):
+            if not isinstance(name, str) or not name.isidentifier() or name.startswith("_"):
                 raise self._fail(f"the scratch name {name!r} is no name in C and Python.", try_="a plain word")
             if name in (*self.names, *self.arrays, *scalars, *RESERVED):
                 raise self._fail(f"the scratch name {name!r} is taken.", try_=f"{name}_")
@@ -273,6 +284,8 @@ class _Reader:
     def _arguments(self, args: Any, scratch: list[str]) -> tuple[tuple[str, Expression | None], ...] | None:
         if args is None:
             return None
+        if not isinstance(args, (str, list, tuple)):
+            raise self._fail("args= lists names.", given=repr(args), try_='args="out a b M N K"')
         tokens = tuple(args.replace(",", " ").split()) if isinstance(args, str) else tuple(args)
         plain = {*self.arrays, *(s.name for s in self.signature.scalars), *self.signature.axes, *scratch}
         for token in tokens:

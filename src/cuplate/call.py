@@ -30,7 +30,9 @@ class Call:
     arrays : dict of str to Described or None
         Arguments and given outputs; None for an absent optional.
     owner : Owner or None
-        Library of the first array.
+        Library of the first array: allocates the outputs.
+    owners : tuple of Owner
+        Every library among the arrays.
     device : tuple of (str, int) or None
         Where the arrays are; None when all are `ArraySpec`.
     outputs : dict of str to array
@@ -43,6 +45,7 @@ class Call:
     parameters: tuple[tuple[str, Any], ...]
     arrays: dict[str, Described | None]
     owner: Owner | None
+    owners: tuple[Owner, ...]
     device: tuple[str, int] | None
     outputs: dict[str, Any]
     solved: Solved
@@ -86,7 +89,7 @@ class _Checker:
         self.signature = binding.signature
         self.function = binding.signature.function
         self.partial = partial
-        self.owner: Owner | None = None
+        self.owners: list[Owner] = []
         self.arrays: dict[str, Described | None] = {}
 
     def check(self, given: Mapping[str, Any], more: Sequence[Any], unknown: Mapping[str, Any]) -> Call:
@@ -105,11 +108,13 @@ class _Checker:
         device = checks.check_devices(present, self.function)
         solved = checks.solve(self.signature, self.arrays, dict(parameters), outputs)
         self._check_layouts()
-        return Call(values, parameters, self.arrays, self.owner, device, outputs, solved)
+        first = self.owners[0] if self.owners else None
+        return Call(values, parameters, self.arrays, first, tuple(self.owners), device, outputs, solved)
 
     def _describe(self, name: str, value: Any) -> None:
         owner = owners.find_owner(name, value, self.function)
-        self.owner = self.owner or owner
+        if owner not in self.owners:
+            self.owners.append(owner)
         self.arrays[name] = owner.describe(name, value, self.function).settled()
 
     def _spec(self, argument: ArrayArgument, values: Mapping[str, Any]) -> Any:
@@ -132,7 +137,7 @@ class _Checker:
         if argument.dtype_parameter is None:
             return argument.dtypes[0]
         value = values[argument.dtype_parameter]
-        return checks.dtype_name(value, lambda: ArgumentError(f"{value!r} is no dtype.", function=self.function))
+        return checks.dtype_name(value, lambda: checks.no_dtype(argument, value, self.function))
 
     def _given_outputs(self, out: Any) -> dict[str, Any]:
         names = [o.name for o in self.signature.outputs]

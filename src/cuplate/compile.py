@@ -18,7 +18,7 @@ import weakref
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, cast
 
 from cuplate import cubin as cubins
 from cuplate import events
@@ -265,7 +265,8 @@ def _warn_unstorable(key: Key, function: str) -> None:
     reason = key.reason or "it depends on what the key cannot see"
     if (function, reason) not in _warned:
         _warned.add((function, reason))
-        warnings.warn(f"{function} is compiled in every process and not stored: {reason}", CacheWarning, stacklevel=4)
+        message = f"{function} is compiled in every process and not stored: {reason}"
+        warnings.warn(message, CacheWarning, stacklevel=events.caller_depth())
 
 
 # --- what the compiler refused ---------------------------------------------------------------------------------------
@@ -288,6 +289,7 @@ _UNLOCATED = re.compile(
     r"(?:ptxas (?:application ptx input, line \d+; )?|nvlink |nvrtc: |nvrtc |Command-line )?"
     r"(?:error|fatal)\s*:\s*(?P<message>.*)"
 )
+_AT_END = re.compile(r"At end of source: error(?: #[\w-]+)?: (?P<message>.*)")
 _NAME_MAP = "__nv_name_map"
 _FROM_CALL = re.compile(r'static assertion failed with "cuplate: (?P<text>.*)"\Z')
 _HEADER_OF = {
@@ -300,6 +302,7 @@ _HEADER_OF = {
     **dict.fromkeys(("nvcuda", "wmma"), "mma.h"),
     "cooperative_groups": "cooperative_groups.h",
 }
+END_OF_SOURCE = -1
 _SHOWN_LOG_LINES = 24
 
 
@@ -377,6 +380,8 @@ def _findings(log: str) -> list[_Finding]:
         if located := _LOCATED.match(line):
             message = located["message"].removesuffix(": Not a directory")  # an artefact of SOURCE_NAME
             found.append(_Finding(located["file"], int(located["line"]), message))
+        elif at_end := _AT_END.match(line):
+            found.append(_Finding(SOURCE_NAME, END_OF_SOURCE, at_end["message"]))
         elif unlocated := _UNLOCATED.match(line):
             found.append(_Finding("", 0, unlocated["message"]))
         elif found and line.strip():
@@ -413,7 +418,7 @@ def _where(finding: _Finding, source: Source) -> dict[str, str | None]:
 def _rendered_line(finding: _Finding, source: Source) -> int | None:
     """Line of the rendered text; with line info the compiler names template lines, which are looked up backwards."""
     if finding.file == SOURCE_NAME:
-        return finding.line
+        return len(source.text.splitlines()) if finding.line == END_OF_SOURCE else finding.line
     for line in range(1, source.text.count("\n") + 2):
         origin = source.origin(line)
         if origin is not None and (origin.template, origin.line) == (finding.file, finding.line):

@@ -160,7 +160,7 @@ def decode(record: bytes) -> Cubin:
     if not code.startswith(_ELF):
         raise ValueError(f"not an ELF image: {code[:4]!r} ({len(code)} bytes)")
     try:
-        meta = json.loads(text)
+        meta = json.loads(text.decode("ascii"))
     except (ValueError, RecursionError) as error:
         raise ValueError(f"metadata is not JSON: {error}") from error
     return _cubin(code, meta)

@@ -14,7 +14,7 @@ from typing import Any, Literal, TypeAlias, get_args
 
 from cuplate.config import SettingError
 
-__all__ = ["KINDS", "Event", "Kind", "Subscription", "emit", "heard", "listeners", "say", "subscribe"]
+__all__ = ["KINDS", "Event", "Kind", "Subscription", "caller_depth", "emit", "heard", "listeners", "say", "subscribe"]
 
 Kind: TypeAlias = Literal["render", "hit", "miss", "compile", "load", "launch", "evict"]
 KINDS: tuple[str, ...] = get_args(Kind)
@@ -118,6 +118,15 @@ def subscribe(callback: Callable[[Event], object], kinds: Collection[str] | str 
     subscription = Subscription(callback, wanted)
     listeners.append(subscription)
     return subscription
+
+
+def caller_depth() -> int:
+    """``stacklevel`` for a warning of the calling function: the user's line, outside cuplate and its generated code."""
+    home = __file__.rpartition("events")[0]
+    depth, frame = 1, sys._getframe(1)
+    while frame.f_back is not None and frame.f_code.co_filename.startswith((home, "<cuplate ")):
+        depth, frame = depth + 1, frame.f_back
+    return depth
 
 
 def heard(kind: Kind | None = None) -> bool:

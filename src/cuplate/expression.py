@@ -105,12 +105,18 @@ class Expression:
         Raises
         ------
         ExpressionError
-            The arithmetic fails for these values (division by zero, a negative shift, a string in a sum, ...).
+            The arithmetic fails for these values (division by zero, a negative shift, a string in a sum, ...), or a
+            name has none.
         """
         try:
             return self._run(values)
         except _Failure as failure:
             raise self._error(failure.summary, values, at=failure.node, try_=failure.try_) from None
+        except KeyError as unknown:  # a size or a device fact, where `inspect` was given neither arrays nor shapes
+            hint = (
+                "arrays, or an ArraySpec with a shape" if unknown.args[0] not in DEVICE_FACTS else "arrays on a device"
+            )
+            raise self._error(f"{unknown.args[0]} has no value here", values, try_=hint) from None
 
     def integer(self, values: _Values) -> int:
         """The value for one call, which must be an int: no bool, no float.

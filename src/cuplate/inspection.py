@@ -9,6 +9,7 @@ from cuplate.content import Content
 from cuplate.cubin import Cubin
 from cuplate.errors import ArgumentError
 from cuplate.grid import Limits, limits_for
+from cuplate.grid import check as check_grid
 from cuplate.plan import Plan, make_plan
 from cuplate.report import Report
 from cuplate.variants import Variants
@@ -29,7 +30,9 @@ class Inspection:
         self.signature = variants.binding.signature
         self.name = self.signature.function
 
-    def _described(self, args: tuple[Any, ...], kwargs: dict[str, Any], arch: str | None) -> tuple[Call, Plan, Content]:
+    def _described(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any], arch: str | None
+    ) -> tuple[Call, Plan, Content, Limits]:
         names = [a.name for a in self.signature.arguments]
         known = {*names, *(p.name for p in self.signature.parameters), "out", "stream"}
         given = dict(zip(names, args, strict=False))
@@ -48,11 +51,12 @@ class Inspection:
             limits=limits,
             called_as=call.called_as(self.name),
         )
-        return call, plan, self.variants.content(plan)
+        return call, plan, self.variants.content(plan), limits
 
     def _target(self, call: Call, arch: str | None) -> tuple[str, Limits]:
+        options = self.variants.binding.options
         if arch is not None:
-            return str(arch), limits_for(str(arch))
+            return options.target(str(arch)), limits_for(str(arch))
         if call.device is not None and call.device[0] != "cuda":
             raise ArgumentError(
                 "the arrays are on the host, so arch= is needed.", function=self.name, try_='arch="sm_90"'
@@ -65,12 +69,15 @@ class Inspection:
             raise ArgumentError(
                 "there is no GPU here, so arch= is needed.", function=self.name, try_='arch="sm_90"'
             ) from error
-        return facts.arch, facts.limits
+        return options.target(facts.arch), facts.limits
 
     def inspect(self, *args: Any, arch: str | None = None, **kwargs: Any) -> Report:
         """The receipt of a call; see `cuplate.typing.Specialized.inspect`."""
-        call, plan, content = self._described(args, kwargs, arch)
+        call, plan, content, limits = self._described(args, kwargs, arch)
         obtained = self.variants.obtain(content)
+        if plan.grid is not None:
+            shared = obtained.cubin.resources.static_shared_bytes or 0
+            check_grid(plan.grid, limits, static_shared_bytes=shared, kernel=obtained.cubin.entry, function=self.name)
         return Report(
             function=self.name,
             called_as=call.called_as(self.name),
@@ -91,10 +98,10 @@ class Inspection:
 
     def compile(self, *args: Any, arch: str | None = None, **kwargs: Any) -> Cubin:
         """The cubin of a call; see `cuplate.typing.Specialized.compile`."""
-        _, _, content = self._described(args, kwargs, arch)
+        _, _, content, _ = self._described(args, kwargs, arch)
         return self.variants.obtain(content).cubin
 
     def explain(self, *args: Any, arch: str | None = None, **kwargs: Any) -> str:
         """Why a call is a hit or a miss; see `cuplate.typing.Specialized.explain`."""
-        _, _, content = self._described(args, kwargs, arch)
+        _, _, content, _ = self._described(args, kwargs, arch)
         return f"{self.name}: {self.variants.nearest(content)}"

@@ -34,6 +34,8 @@ class Options:
         Line table in the cubin, so that Nsight and cuda-gdb show the template's lines.
     debug : bool
         Device debug information; turns the optimizer off.
+    arch_specific : bool
+        Compile for the architecture's own instructions too (``sm_90a`` for ``sm_90``): ``wgmma``, ``setmaxnreg``.
     include : str, Path or sequence of them
         Directories searched for headers, in this order. A relative one is relative to the file that binds the template.
         Their *contents* decide the key, their names do not.
@@ -60,6 +62,7 @@ class Options:
     max_registers: int | None = None
     line_info: bool = False
     debug: bool = False
+    arch_specific: bool = False
     include: tuple[Path, ...] = ()
     bundled_headers: bool | None = None
     define: tuple[tuple[str, str | None], ...] = ()
@@ -72,13 +75,15 @@ class Options:
         max_registers: int | None = None,
         line_info: bool = False,
         debug: bool = False,
+        arch_specific: bool = False,
         include: str | Path | Iterable[str | Path] = (),
         bundled_headers: bool | None = None,
         define: Mapping[str, object] | Iterable[tuple[str, object]] = (),
     ) -> None:
         put = object.__setattr__
         put(self, "std", _one_of("std", std, _STANDARDS))
-        for name, value in (("fast_math", fast_math), ("line_info", line_info), ("debug", debug)):
+        flags = {"fast_math": fast_math, "line_info": line_info, "debug": debug, "arch_specific": arch_specific}
+        for name, value in flags.items():
             put(self, name, _flag(name, value))
         put(self, "max_registers", _registers(max_registers))
         put(self, "include", _directories(include))
@@ -125,6 +130,11 @@ class Options:
     def keeps_lines(self) -> bool:
         """Whether line numbers reach the cubin, so that ``#line`` belongs into source and key."""
         return self.line_info or self.debug
+
+    def target(self, arch: str) -> str:
+        """The architecture to compile for: ``"sm_90a"`` for ``"sm_90"`` with `arch_specific`, from 90 on."""
+        number = arch.removeprefix("sm_")
+        return f"{arch}a" if self.arch_specific and number.isdigit() and int(number) >= 90 else arch
 
     def directories(self, anchor: Path) -> tuple[Path, ...]:
         """Directories of ``include`` as absolute paths.

@@ -11,7 +11,7 @@ from typing import Any
 from cuplate.arguments import Described, Solved, check_require, packed_strides, product
 from cuplate.binding import Binding
 from cuplate.dtypes import DTYPES
-from cuplate.errors import LaunchError, TemplateError
+from cuplate.errors import ArgumentError, CuplateError, LaunchError, TemplateError
 from cuplate.expression import Expression
 from cuplate.grid import Grid, Limits, Tile, check_block, cover, tile_index
 from cuplate.signature import ArrayArgument
@@ -153,6 +153,7 @@ class _Planner:
 
     def plan(self) -> Plan:
         b = self.binding
+        self._check_static()
         check_require(b.require, self.values, self.function, self.called_as)
         block = check_block(self._integers(b.block), self.limits, self.function)
         scratch = self._scratch()
@@ -164,6 +165,15 @@ class _Planner:
         empty = not self.solved.partial and all(a.size == 0 for a in written)
         zeroed = tuple(n for n in b.zeroed if self._is_passed(n))
         return Plan(specialization, grid, self._list_integers(), outputs, scratch, zeroed, empty)
+
+    def _check_static(self) -> None:
+        for name in sorted(self.binding.static):
+            if self.solved.partial and name not in self.solved.sizes:
+                raise ArgumentError(
+                    f"axis {name!r} is static: the text depends on its size.",
+                    function=self.function,
+                    try_='an array, or an ArraySpec with a shape: ArraySpec((64, 64), "float32")',
+                )
 
     # what expressions see --------------------------------------------------------------------------------------------
 
@@ -240,7 +250,17 @@ class _Planner:
         return cover([tile], limits=self.limits, may_fold=False, function=self.function)[0]
 
     def _called_grid(self, grid: Any) -> tuple[int, ...]:
-        result = grid(SimpleNamespace(**self.values))
+        try:
+            result = grid(SimpleNamespace(**self.values))
+        except CuplateError:
+            raise
+        except Exception as error:
+            raise LaunchError(
+                f"grid= raised {type(error).__name__}: {error}.",
+                function=self.function,
+                allowed="attributes " + ", ".join(sorted(self.values)),
+                called_as=self.called_as,
+            ) from error
         result = result if isinstance(result, tuple) else (result,)
         if not 1 <= len(result) <= 3 or not all(type(n) is int for n in result):
             raise LaunchError(
@@ -253,6 +273,8 @@ class _Planner:
     def _may_fold(self) -> bool:
         """Only a template that asks for its tile, and never for its block, can run on a folded grid."""
         t = self.binding.template
+        if any(isinstance(value, str) and "blockIdx" in value for _, value in self.parameters):
+            return False
         return (
             not t.reads_block_index and all(size.is_name for size, _ in self.binding.tiles) and self._reads_tile_index()
         )

@@ -200,8 +200,8 @@ class _Reader:
     def __init__(self, function: Callable[..., Any], dtypes: Mapping[str, str], locals_: Mapping[str, Any]) -> None:
         self.function = function
         self.name = function.__name__
-        self._check_function()
         self.dtypes = dtypes
+        self._check_function()
         self.locals = dict(locals_)
         self.hints = self._hints(function, function.__globals__)
         self.axes: dict[str, None] = {}
@@ -213,6 +213,8 @@ class _Reader:
         return DeclarationError(summary, function=self.name, **facts, declared_at=where)
 
     def _check_function(self) -> None:
+        if not isinstance(self.dtypes, Mapping):
+            raise self._fail("dtypes= maps arrays to parameters.", given=repr(self.dtypes), try_='{"out": "out_dtype"}')
         if not self.name.isidentifier():
             raise self._fail(f"{self.name} has no name: a kernel needs one.", try_="def")
         owner = self.function.__qualname__.rpartition(".")[0]

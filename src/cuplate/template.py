@@ -125,7 +125,7 @@ class Template:
     attributes : mapping of str to mapping of str to str
         Attributes that are read of each name, with ``"file:line"``.
     reads_block_index : bool
-        ``blockIdx`` stands in the text, outside Jinja comments.
+        The text reads ``blockIdx`` or ``gridDim``, or includes a header that may, outside Jinja comments.
     writes_args : bool
         ``args`` is used.
     header : Header or None
@@ -245,7 +245,7 @@ def _read_once(reference: str | Path | Inline, anchor: Path | None, function: st
         sources=MappingProxyType(library.texts),
         digest=_digest(library.texts),
         **_frozen(used),
-        reads_block_index=any("blockIdx" in text for key in trees for text in _code(environment, library, key)),
+        reads_block_index=any(_GRID.search(text) for key in trees for text in _code(environment, library, key)),
         writes_args="args" in used.names or "args" in used.maybe,
         header=_header(library.texts[key]),
         dynamic=dynamic,
@@ -343,6 +343,10 @@ def _digest(texts: Mapping[str, str]) -> str:
             data = part.encode()
             digest.update(len(data).to_bytes(8, "little") + data)
     return digest.hexdigest()
+
+
+# What a folded grid would change the meaning of. A header may read it too, unless it is known to define types only.
+_GRID = re.compile(r"blockIdx|gridDim|%n?ctaid|^\s*#\s*include\s*(?!<cuda_(?:fp16|bf16|fp8)\.h>)", re.MULTILINE)
 
 
 def _code(environment: Dialect, library: Library, key: str) -> Iterator[str]:

@@ -15,7 +15,7 @@ from cuplate.cache.stats import HitCounter, count
 from cuplate.compile import Obtained, obtain
 from cuplate.content import Content, make_content
 from cuplate.cubin import Cubin, decode
-from cuplate.errors import VariantWarning
+from cuplate.errors import DeclarationError, VariantWarning
 from cuplate.key import difference
 from cuplate.plan import Plan
 from cuplate.specialization import Specialization
@@ -43,13 +43,21 @@ class Variants:
         self.binding = binding
         self.name = binding.signature.function
         self.counter = counter
+        if policy is not None and not isinstance(policy, cache.CachePolicy):
+            raise DeclarationError(
+                "policy= is a CachePolicy.",
+                function=self.name,
+                given=f"{policy!r:.60}",
+                try_="cuplate.CachePolicy(memory_kernels=64)",
+            )
         self.policy = policy
         self._lock = threading.Lock()
         self._contents: dict[Any, Content] = {}
+        self._warned = False
         self._seen: dict[bytes, tuple[tuple[str, Any], ...]] = {}
 
     def __len__(self) -> int:
-        return len(self._seen)
+        return len({content.key.digest for content in tuple(self._contents.values())})
 
     def clear(self) -> None:
         """Forget what was rendered; stored cubins stay."""
@@ -129,21 +137,23 @@ class Variants:
         return f"miss: {best[1]}" if best else "miss: nothing is stored for this function"
 
     def _note_variant(self, content: Content, parameters: tuple[tuple[str, Any], ...]) -> None:
+        """Warn once about a function that is rendered again and again, and then remember no more of it."""
         with self._lock:
-            new = content.key.digest not in self._seen
-            self._seen[content.key.digest] = parameters
-            if not new or len(self._seen) != WARNED_AT:
+            if self._warned:
                 return
-        counts = {
-            name: len({parameter_key(p[i][1]) for p in self._seen.values()}) for i, (name, _) in enumerate(parameters)
-        }
+            self._seen[content.key.digest] = parameters
+            if len(self._seen) < WARNED_AT:
+                return
+            self._warned, seen = True, list(self._seen.values())
+            self._seen.clear()
+        counts = {name: len({parameter_key(p[i][1]) for p in seen}) for i, (name, _) in enumerate(parameters)}
         name = max(counts, key=counts.__getitem__, default=None)
         what = f"the parameter {name!r} has taken {counts[name]} values" if name else "its sizes vary"
         warnings.warn(
             f"cuplate: {self.name} has been rendered in {WARNED_AT} variants: {what}. A value that changes from call "
             "to call belongs before the *, as a run-time argument.",
             VariantWarning,
-            stacklevel=2,
+            stacklevel=events.caller_depth(),
         )
 
 

@@ -31,6 +31,7 @@ from cuplate.variants import Variants
 __all__ = ["Walk"]
 
 POINTER_BYTES = 8
+LEGACY_STREAM = 1  # the driver's other name for stream 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,12 +110,32 @@ class Walk:
                 given=", ".join(n for n, a in call.arrays.items() if a is not None),
                 try_="cupy.asarray(...); inspect(...) and compile(...) need no GPU",
             )
+        pointer = self._stream(call, call.device[1])
+        own_stream = call.values.get("stream") is not None
+        return self._launch(call, self._find_ready(call, pointer), pointer, own_stream=own_stream)
+
+    def _stream(self, call: Call, device: int) -> int:
+        """Pointer of the stream to launch on: the given one, or the one on which all arrays are in order.
+
+        Raises
+        ------
+        DeviceError
+            The arrays' libraries disagree, so that no single stream keeps the order.
+        """
         stream = call.values.get("stream")
-        if stream is None:
-            pointer = call.owner.current_stream(call.device[1])
-        else:
-            pointer = owners.stream_pointer(stream, self.name)
-        return self._launch(call, self._find_ready(call, pointer), pointer, own_stream=stream is not None)
+        if stream is not None:
+            return owners.stream_pointer(stream, self.name)
+        current = {n: a.stream for n, a in call.arrays.items() if a is not None and a.stream is not None}
+        current |= {o.name: o.current_stream(device) for o in call.owners if o.has_current_stream}
+        pointers = {0 if pointer == LEGACY_STREAM else pointer for pointer in current.values()}
+        if len(pointers) > 1:
+            raise DeviceError(
+                "the arrays' libraries have different current streams.",
+                function=self.name,
+                given=", ".join(f"{name}: {pointer:#x}" for name, pointer in current.items()),
+                try_="stream=, after making it wait for the others",
+            )
+        return pointers.pop()
 
     def _by_name(self, given: Sequence[Any]) -> dict[str, Any]:
         names = [
@@ -152,7 +173,7 @@ class Walk:
         assert call.device is not None and call.owner is not None
         number = call.device[1]
         facts = gpu.device_facts(number)
-        plan = self._plan(call, facts.arch, facts.limits)
+        plan = self._plan(call, self.binding.options.target(facts.arch), facts.limits)
         if plan.empty:
             return None
         content = self.variants.content(plan)

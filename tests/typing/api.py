@@ -12,8 +12,10 @@ import numpy as np
 import numpy.typing as npt
 from jaxtyping import Float32, Int32
 
+import cuplate
 from cuplate import Array, ArraySpec, CacheInfo, CuplateError, Inline, Options, f32, i64, specialize
 from cuplate.cubin import Cubin
+from cuplate.kernels import matmul_epilogue
 from cuplate.report import Report
 
 Host = npt.NDArray[np.float32]
@@ -51,7 +53,63 @@ class Device(Protocol):
     def sum(self, axis: int | None = None) -> Device: ...
 
 
-# The README's first screen.
+# README's snippets, word for word: tests/test_docs.py holds the two files together.
+
+
+@specialize("saxpy.cu.j2", block="block_x")
+def saxpy(
+    alpha: f32,
+    x: Float32[Array, " N"],
+    y: Float32[Array, " N"],
+    *,
+    block_x: int = 256,
+    relu: bool = False,
+) -> Float32[Array, " N"]:
+    """alpha * x + y, with or without a relu."""
+    z = alpha * x + y
+    return z.clip(0) if relu else z
+
+
+@specialize("convolve.cu.j2", tiles={"N-K+1": 256})
+def convolve(x: Float32[Array, " N"], w: Float32[Array, " K"]) -> Float32[Array, " N-K+1"]:
+    """Every output sees all of w."""
+    raise NotImplementedError
+
+
+@specialize(
+    "sgemm.cu",
+    args="M N K alpha a a.stride(0) b b.stride(0) out N",  # m n k alpha A lda B ldb C ldc
+    tiles={"N": 16, "M": 16},
+    block=(16, 16),
+)
+def sgemm(a: Float32[Array, "M K"], b: Float32[Array, "K N"], alpha: f32) -> Float32[Array, "M N"]:
+    """alpha * a @ b."""
+    return alpha * (a @ b)
+
+
+def readme(x: Device, y: Device) -> None:
+    """README's calls."""
+    z = saxpy(2.0, x, y, relu=True)  # renders, compiles, stores, launches
+    z = saxpy(2.0, x, y, relu=True)  # one dictionary look-up, one launch
+    assert_type(z, Device)
+
+    print(cuplate.cache.info())  # directory, limits, sizes, evictions, and where each setting came from
+    print(saxpy.explain(relu=True, arch="sm_90"))  # hit, or the ingredient that differs from the nearest stored entry
+    with cuplate.cache.exclusive() as cache:  # no eviction of loaded kernels, no clear() by other threads
+        cache.reset()
+        saxpy.compile(arch="sm_90")
+        print(cache.stats().disk)  # this thread's own work
+
+    spec = cuplate.ArraySpec((1_000_000,), "float32")
+    report = saxpy.inspect(2.0, spec, spec, relu=True, arch="sm_90")
+    print(report)
+    assert_type(report, Report)
+    assert_type(convolve(x, y), Device)
+    assert_type(sgemm(x, y, 2.0), Device)
+    assert_type(matmul_epilogue(x, x, y, relu=True), Device)
+
+
+# The design's matmul.
 
 
 @specialize("matmul_epilogue.cu.j2", tiles={"N": "tile", "M": "tile"}, block=("tile", "tile"))
@@ -68,15 +126,6 @@ def matmul(
     return c.clip(0) if relu else c
 
 
-# A binding in five lines.
-
-
-@specialize("saxpy.cu.j2")
-def saxpy(alpha: f32, x: Float32[Array, " N"], y: Float32[Array, " N"]) -> Float32[Array, " N"]:
-    """alpha * x + y."""
-    return alpha * x + y
-
-
 # Every kind of row in the signature.
 
 
@@ -88,7 +137,7 @@ class Extreme(NamedTuple, Generic[Array]):
 
 
 @specialize(Inline("..."), options=Options(), policy=None)
-def row_max(x: Float32[Array, "R C"], shift: i64 = 0, *, num_warps: int = 4) -> Extreme[Array]:
+def row_max(x: Float32[Array, "R C"], shift: i64, *, num_warps: int = 4) -> Extreme[Array]:
     """Largest element of each row, and where it is."""
     raise NotImplementedError
 
@@ -119,7 +168,7 @@ def calls(host: Host, device: Device) -> None:
     assert_type(matmul(device, device, device, tile=32), Device)
     assert_type(saxpy(2.0, device, device), Device)
     assert_type(saxpy(alpha=2, x=host, y=host), Host)
-    assert_type(row_max(device).value, Device)
+    assert_type(row_max(device, 0).value, Device)
     assert_type(row_max(host, 3, num_warps=8).place, Host)
     assert_type(linear(device, device), Device)
     assert_type(linear(device, device, device, out=device, stream=None), Device)
@@ -162,7 +211,7 @@ def mistakes(host: Host, device: Device) -> None:
     saxpy(2.0, device, device, out=device)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
     matmul.reference(host, host)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
     row_max(device, 0.5)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
-    row_max(device).valeu  # type: ignore[attr-defined]  # noqa: B018  # pyright: ignore
+    row_max(device, 0).valeu  # type: ignore[attr-defined]  # noqa: B018  # pyright: ignore
     matmul.inspct(device)  # type: ignore[attr-defined]  # pyright: ignore
     scale(device, 2.0).shape  # type: ignore[attr-defined]  # noqa: B018  # pyright: ignore
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import operator
 from collections.abc import Iterator
 from typing import Any, Protocol
 
-from cuplate.arguments import ArraySpec, Described, packed_strides
+from cuplate.arguments import ArraySpec, Described, dtype_name, packed_strides
 from cuplate.dtypes import DTYPES
-from cuplate.errors import ArgumentError, DeviceError, DtypeError, LayoutError
+from cuplate.errors import ArgumentError, DeviceError, DtypeError, LayoutError, ShapeError
 
 __all__ = ["Owner", "find_owner", "stream_pointer"]
 
@@ -21,6 +22,7 @@ class Owner(Protocol):
     """
 
     name: str
+    has_current_stream: bool
 
     def describe(self, name: str, array: Any, function: str) -> Described:
         """Dtype, shape, strides, pointer and device of `array`.
@@ -114,14 +116,31 @@ def element_strides(name: str, strides: tuple[int, ...], itemsize: int, function
 
 def _known(name: str, dtype: str, function: str) -> str:
     if dtype not in DTYPES:
-        raise DtypeError(
-            f"array {name!r} is {dtype}, which a kernel cannot name.", function=function, allowed=", ".join(DTYPES)
-        )
+        raise _unknown(name, dtype, function)
     return dtype
+
+
+def _unknown(name: str, dtype: object, function: str) -> DtypeError:
+    return DtypeError(
+        f"array {name!r} is {dtype}, which a kernel cannot name.", function=function, allowed=", ".join(DTYPES)
+    )
+
+
+def _sizes(name: str, values: Any, spec: ArraySpec, function: str) -> tuple[int, ...]:
+    try:
+        return tuple(operator.index(n) for n in values)
+    except TypeError:
+        raise ShapeError(
+            f"array {name!r}: shape and strides are tuples of integers.",
+            function=function,
+            given=f"{spec}",
+            try_='ArraySpec((64, 64), "float32")',
+        ) from None
 
 
 class _Cupy:
     name = "cupy"
+    has_current_stream = True
 
     def __init__(self) -> None:
         import cupy
@@ -163,6 +182,7 @@ class _Cupy:
 
 class _Torch:
     name = "torch"
+    has_current_stream = True
 
     def __init__(self) -> None:
         import torch
@@ -202,6 +222,7 @@ class _Torch:
 
 class _Numpy:
     name = "numpy"
+    has_current_stream = False
 
     def describe(self, name: str, array: Any, function: str) -> Described:
         dtype = _known(name, array.dtype.name if array.dtype.isnative else array.dtype.str, function)
@@ -225,6 +246,7 @@ class _Interface:
     """Arrays known only by ``__cuda_array_interface__``: read, and written through ``out=``, never allocated."""
 
     name = "__cuda_array_interface__"
+    has_current_stream = False
 
     def describe(self, name: str, array: Any, function: str) -> Described:
         import numpy
@@ -238,7 +260,8 @@ class _Interface:
         shape = tuple(facts["shape"])
         strides = facts.get("strides")
         steps = packed_strides(shape) if strides is None else element_strides(name, strides, dtype.itemsize, function)
-        return Described(name, pointer or 0, dtype.name, shape, steps, ("cuda", _device_of(pointer)), bool(readonly))
+        device = ("cuda", _device_of(pointer) if pointer else 0)
+        return Described(name, pointer or 0, dtype.name, shape, steps, device, bool(readonly), facts.get("stream") or 0)
 
     def empty(self, shape: tuple[int, ...], dtype: str, device: int, stream: int | None) -> Any:
         raise DeviceError(
@@ -260,11 +283,16 @@ def _device_of(pointer: int) -> int:
 
 class _Spec:
     name = "cuplate"
+    has_current_stream = False
 
     def describe(self, name: str, array: ArraySpec, function: str) -> Described:
-        dtype = _known(name, array.dtype, function)
-        shape = None if array.shape is None else tuple(array.shape)
-        strides = packed_strides(shape or ()) if array.strides is None else tuple(array.strides)
+        dtype = dtype_name(array.dtype, lambda: _unknown(name, array.dtype, function))
+        shape = None if array.shape is None else _sizes(name, array.shape, array, function)
+        if shape and min(shape) < 0:
+            raise ShapeError(f"array {name!r} has a negative size.", function=function, given=f"{array}")
+        strides = packed_strides(shape or ()) if array.strides is None else _sizes(name, array.strides, array, function)
+        if len(strides) != len(shape or ()):
+            raise ShapeError(f"array {name!r} has not one stride for each axis.", function=function, given=f"{array}")
         return Described(name, array.alignment, dtype, shape, strides, None)
 
     def empty(self, shape: tuple[int, ...], dtype: str, device: int, stream: int | None) -> Any:

@@ -105,6 +105,6 @@ def warn_once(directory: str, cause: str, message: str) -> None:
     _said.add((directory, cause))
     try:
         events.say(message)
-        warnings.warn(CacheWarning(message), stacklevel=2)
+        warnings.warn(CacheWarning(message), stacklevel=events.caller_depth())
     except Exception:  # a filter "error", or a handler of the user's that fails: nothing of a cache leaves a call
         return

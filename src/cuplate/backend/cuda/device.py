@@ -79,6 +79,7 @@ def device_facts(device: int) -> DeviceFacts:
             threads_per_block=p.max_threads_per_block,
             shared_memory_bytes=p.max_shared_memory_per_block_optin,
             sm_count=p.multiprocessor_count,
+            cluster_blocks=8 if major >= 9 else 1,  # the size that every device with clusters takes
         )
         facts = _facts[device] = DeviceFacts(f"sm_{major}{minor}", limits, d.name)
     return facts

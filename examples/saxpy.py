@@ -1,0 +1,37 @@
+"""A template of your own, bound in five lines: the kernel is in ``saxpy.cu.j2`` beside this file.
+
+python examples/saxpy.py
+"""
+
+from __future__ import annotations
+
+import sys
+
+from jaxtyping import Float32
+
+from cuplate import Array, f32, specialize
+
+
+@specialize("saxpy.cu.j2")
+def saxpy(alpha: f32, x: Float32[Array, " N"], y: Float32[Array, " N"]) -> Float32[Array, " N"]:
+    """Return ``alpha * x + y``."""
+    return alpha * x + y
+
+
+def main() -> int:
+    try:
+        import cupy
+
+        x, y = cupy.arange(1_000_000, dtype=cupy.float32), cupy.ones(1_000_000, dtype=cupy.float32)
+    except Exception as error:  # no CuPy, no driver or no device: look at the kernel instead
+        print(saxpy.inspect(arch="sm_90"))
+        print(f"\nNothing was launched: {error}")
+        return 0
+    largest = float(abs(saxpy(0.5, x, y) - saxpy.reference(0.5, x, y)).max())
+    print(saxpy.inspect(0.5, x, y))
+    print(f"largest difference from the reference {largest:.3g}: {'PASSED' if largest == 0 else 'FAILED'}")
+    return 0 if largest == 0 else 1  # these halves are exact in float32
+
+
+if __name__ == "__main__":
+    sys.exit(main())

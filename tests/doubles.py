@@ -1,0 +1,280 @@
+"""A GPU that records: everything above the driver runs as it is, NVRTC included, and nothing is computed.
+
+`install` puts a fake ``cupy`` and a fake ``cuplate.backend.cuda.device`` where the walk looks for them. Arrays are NumPy
+arrays at made-up addresses, so that shapes, strides, views and overlaps are NumPy's own.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import struct
+import sys
+import weakref
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from cuplate.grid import Grid, limits_for
+
+ARCH = "sm_90"
+ALIGNMENT = 256
+
+
+class ndarray:
+    """Looks like ``cupy.ndarray`` to the owner and to the generated code.
+
+    Parameters
+    ----------
+    shape, dtype
+        As for CuPy: uninitialised, on the current device.
+    """
+
+    gpu: Gpu  # set by `install`, in a subclass of its own
+
+    def __init__(self, shape: Any = None, dtype: Any = "float32", *, host: np.ndarray[Any, Any] | None = None) -> None:
+        if host is None:
+            host = np.zeros(shape, dtype)
+            self.gpu.log.append(Note("empty", self.gpu.current, shape=host.shape, stream=self.gpu.stream))
+        self._place(host, self.gpu.new_address(host.nbytes), self.gpu.current)
+
+    def _place(self, host: np.ndarray[Any, Any], address: int, device: int) -> None:
+        self.host, self.dtype, self.shape, self.strides = host, host.dtype, host.shape, host.strides
+        self._c_contiguous = bool(host.flags.c_contiguous)
+        self.data = SimpleNamespace(ptr=address, device_id=device)
+
+    def view(self, host: np.ndarray[Any, Any]) -> Any:
+        """This memory as `host`, a NumPy view of ``self.host``, sees it."""
+        other = object.__new__(type(self))
+        offset = _address(host) - _address(self.host)
+        other._place(host, self.data.ptr + offset, self.data.device_id)
+        return other
+
+    def __getitem__(self, index: Any) -> Any:
+        return self.view(self.host[index])
+
+    @property
+    def T(self) -> Any:
+        """Transposed view."""
+        return self.view(self.host.T)
+
+
+def _address(host: np.ndarray[Any, Any]) -> int:
+    return int(host.__array_interface__["data"][0])
+
+
+@dataclass
+class Note:
+    """One thing that the device was asked for, in order: ``"empty"``, ``"load"``, ``"zero"``, ``"launch"``."""
+
+    what: str
+    device: int
+    stream: int = 0
+    shape: tuple[int, ...] = ()
+    kernel: str = ""
+    grid: Grid | None = None
+    values: tuple[int, ...] = ()
+    parameters: str = ""  # of the launched cubin
+    pointer: int = 0
+    bytes: int = 0
+
+
+@dataclass(eq=False, slots=True, weakref_slot=True)
+class Loaded:
+    """Stands for ``LoadedKernel``; `argument_bytes` is read from the cubin, where the driver finds it too."""
+
+    cubin: Any
+    device: int
+    registers: int
+    static_shared_bytes: int
+    threads_per_block: int
+    argument_bytes: tuple[int, ...]
+    kernel: Any = None
+    kept: bool = False
+    evicted: bool = False
+    users: Any = field(default_factory=weakref.WeakSet)
+
+    def keep(self) -> None:
+        """A graph has captured this kernel."""
+        self.kept = True
+
+
+class Gpu(ModuleType):
+    """The stand-in for ``cuplate.backend.cuda.device``, and the knobs and records of a test."""
+
+    def __init__(self, devices: int = 1) -> None:
+        super().__init__("cuplate.backend.cuda.device")
+        self.devices = devices
+        self.current = 0
+        self.stream = 0
+        self.capturing: set[int] = set()
+        self.log: list[Note] = []
+        self.refuse: Exception | None = None  # what the next launches raise
+        self.streams: dict[int, Any] = {}
+        self.loaded: weakref.WeakSet[Loaded] = weakref.WeakSet()
+        self.threads_per_block = 1024
+        self._next_address = 0x7F00_0000_0000
+
+    # what a test asks -------------------------------------------------------------------------------------------------
+
+    def array(self, shape: Any, dtype: str = "float32", device: int = 0) -> Any:
+        """A fresh array."""
+        return self.hold(np.zeros(shape, dtype), device)
+
+    def hold(self, host: np.ndarray[Any, Any], device: int = 0) -> Any:
+        """An array with the shape and strides of `host`, which may be a view."""
+        base: Any = host
+        while isinstance(base.base, np.ndarray):
+            base = base.base
+        with self.on(device):
+            return self.cupy.ndarray(host=base).view(host)
+
+    def notes(self, what: str) -> list[Note]:
+        """The records of one kind, in order."""
+        return [note for note in self.log if note.what == what]
+
+    @property
+    def launches(self) -> list[Note]:
+        """The launches, in order."""
+        return self.notes("launch")
+
+    def new_address(self, size: int) -> int:
+        """Address of fresh memory; 0 for no memory, as with CuPy."""
+        address = self._next_address
+        self._next_address += -(-size // ALIGNMENT) * ALIGNMENT + ALIGNMENT
+        return address if size else 0
+
+    @contextlib.contextmanager
+    def on(self, device: int) -> Iterator[None]:
+        """Make a device current, and put back the one before."""
+        before, self.current = self.current, device
+        try:
+            yield
+        finally:
+            self.current = before
+
+    @contextlib.contextmanager
+    def on_stream(self, pointer: int) -> Iterator[None]:
+        """Make a stream current, and put back the one before."""
+        before, self.stream = self.stream, pointer
+        try:
+            yield
+        finally:
+            self.stream = before
+
+    # what the walk calls ----------------------------------------------------------------------------------------------
+
+    def device_count(self) -> int:
+        """As the real one."""
+        return self.devices
+
+    def device_facts(self, device: int) -> Any:
+        """Every device is alike."""
+        limits = limits_for(ARCH)
+        return SimpleNamespace(arch=ARCH, limits=limits, name="double", sm_count=132)
+
+    def load(self, cubin: Any, device: int) -> Loaded:
+        """Record a load."""
+        self.log.append(Note("load", device, kernel=cubin.entry))
+        r = cubin.resources
+        sizes = argument_bytes(cubin.code, cubin.entry)
+        loaded = Loaded(cubin, device, r.registers, r.static_shared_bytes, self.threads_per_block, sizes)
+        loaded.kernel = SimpleNamespace(entry=cubin.entry, loaded=weakref.ref(loaded))
+        self.loaded.add(loaded)
+        return loaded
+
+    def prepare(self, grid: Grid, loaded: Loaded) -> Grid:
+        """The grid itself."""
+        return grid
+
+    def launch(self, stream: Any, config: Grid, kernel: Any, *values: int) -> None:
+        """Record a launch, or raise `refuse`."""
+        if self.refuse is not None:
+            raise self.refuse
+        note = Note("launch", self.current, stream.pointer, kernel=kernel.entry, grid=config, values=values)
+        note.parameters = kernel.loaded().cubin.parameters_text
+        self.log.append(note)
+
+    def zero(self, pointer: int, size_bytes: int, stream: Any) -> None:
+        """Record a memset."""
+        if size_bytes:
+            self.log.append(Note("zero", self.current, stream.pointer, pointer=pointer, bytes=size_bytes))
+
+    def stream_of(self, pointer: int) -> Any:
+        """A stream by its pointer."""
+        return self.streams.setdefault(pointer, SimpleNamespace(pointer=pointer))
+
+    def run_on(self, device: int) -> Any:
+        """As the real one."""
+        return self.on(device)
+
+
+def install(monkeypatch: pytest.MonkeyPatch, devices: int = 1) -> Gpu:
+    """Put the doubles in place for one test; what a test met before is put aside, loaded kernels too.
+
+    Returns
+    -------
+    Gpu
+        With ``array`` and ``hold`` to make arguments, and ``log`` of what was asked of it.
+    """
+    import cuplate.backend.cuda as package
+    from cuplate import cache
+    from cuplate.backend import owners
+
+    gpu = Gpu(devices)
+    gpu.cupy = _cupy(gpu)
+    monkeypatch.setitem(sys.modules, "cupy", gpu.cupy)
+    monkeypatch.setitem(sys.modules, "cuplate.backend.cuda.device", gpu)
+    monkeypatch.setattr(package, "device", gpu, raising=False)
+    monkeypatch.setattr(owners, "_BY_TYPE", {})
+    monkeypatch.setattr(cache._process, "memory", None)
+    return gpu
+
+
+def _cupy(gpu: Gpu) -> Any:
+    module: Any = ModuleType("cupy")
+    module.ndarray = type("ndarray", (ndarray,), {"__module__": "cupy", "gpu": gpu})
+    module.cuda = SimpleNamespace(
+        get_current_stream=lambda device=None: SimpleNamespace(ptr=gpu.stream),
+        Device=gpu.on,
+        ExternalStream=lambda pointer, device=None: gpu.on_stream(pointer),
+        runtime=SimpleNamespace(
+            streamIsCapturing=lambda pointer: pointer in gpu.capturing, getDevice=lambda: gpu.current
+        ),
+    )
+    return module
+
+
+# Parameter sizes as the driver finds them: .nv.info.<kernel> is a list of (format, attribute, size or value, payload);
+# attribute 0x17 is one kernel parameter: index, ordinal, offset, and the size in the upper 14 bits of the last word.
+_KPARAM_INFO = 0x17
+_SIZED = 0x04
+
+
+def argument_bytes(code: bytes, entry: str) -> tuple[int, ...]:
+    """Size of each argument of a kernel, from its ELF image."""
+    sizes: dict[int, int] = {}
+    info = _section(code, f".nv.info.{entry}")
+    at = 0
+    while at < len(info):
+        form, attribute, size = struct.unpack_from("<BBH", info, at)
+        if form == _SIZED and attribute == _KPARAM_INFO:
+            _, ordinal, _, packed = struct.unpack_from("<IHHI", info, at + 4)
+            sizes[ordinal] = packed >> 18
+        at += 4 + (size if form == _SIZED else 0)
+    return tuple(sizes[i] for i in sorted(sizes))
+
+
+def _section(code: bytes, name: str) -> bytes:
+    (table,) = struct.unpack_from("<Q", code, 0x28)
+    width, count, names = struct.unpack_from("<HHH", code, 0x3A)
+    heads = [struct.unpack_from("<IIQQQQ", code, table + i * width) for i in range(count)]
+    text = heads[names][4]
+    for head in heads:
+        start = text + head[0]
+        if code[start : code.index(b"\0", start)] == name.encode():
+            return code[head[4] : head[4] + head[5]]
+    return b""

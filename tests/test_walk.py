@@ -1,0 +1,333 @@
+"""One call through all rooms on a recording GPU: devices, streams, captures, and what each kernel argument holds."""
+
+from __future__ import annotations
+
+import gc
+import struct
+import weakref
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from jaxtyping import Float32, Int32
+from tests.doubles import Gpu, install
+
+import cuplate
+from cuplate import (
+    ArgumentError,
+    Array,
+    CaptureError,
+    DeviceError,
+    Inline,
+    LaunchError,
+    cache,
+    f32,
+    i8,
+    specialize,
+    u64,
+)
+
+KERNEL = 'extern "C" __global__ void {{ kernel }}({{ args }}) { %s }'
+
+
+def forget() -> None:
+    for function in [v for v in globals().values() if hasattr(v, "reload")]:
+        function.reload()
+
+
+@pytest.fixture
+def gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[Gpu]:
+    """A recording GPU; the functions of this module forget it again."""
+    yield install(monkeypatch)
+    forget()
+
+
+@pytest.fixture
+def gpus(monkeypatch: pytest.MonkeyPatch) -> Iterator[Gpu]:
+    """Two of them."""
+    yield install(monkeypatch, devices=2)
+    forget()
+
+
+@specialize(Inline(KERNEL % ""))
+def copy(x: Float32[Array, " N"]) -> Float32[Array, " N"]:
+    raise NotImplementedError
+
+
+@specialize(Inline(KERNEL % "out[0] = {{ tile }};"))
+def tiled(x: Float32[Array, " N"], *, tile: int = 1) -> Float32[Array, " N"]:
+    raise NotImplementedError
+
+
+@specialize(
+    Inline(KERNEL % ""),
+    tiles={"N": 64, "M": 8},
+    block=(64, 2),
+    scratch={"state": ("uint64", "cdiv(N, 64) * M")},
+    shared_bytes="4 * tile",
+)
+def everything(
+    flag: bool, a: Float32[Array, "M N"], small: i8, big: u64, x: Int32[Array, " N"], *, tile: int = 100
+) -> Float32[Array, "M N"]:
+    raise NotImplementedError
+
+
+def test_each_argument_is_what_the_kernel_declares_b36(gpu: Gpu) -> None:
+    """B36: pointers, exact scalars, scratch, sizes: in the order of `{{ args }}`, cold and warm."""
+    a, x, out = gpu.array((5, 130)), gpu.array(130, "int32"), gpu.array((5, 130))
+    for _ in range(2):
+        everything(True, a, -3, 2**64 - 1, x, out=out)
+        launch = gpu.launches[-1]
+        assert launch.values[0] == 1 and launch.values[1] == a.data.ptr
+        assert struct.pack("<q", launch.values[2])[:1] == struct.pack("b", -3)
+        assert struct.pack("<q", launch.values[3]) == b"\xff" * 8
+        assert launch.values[4:6] == (x.data.ptr, out.data.ptr) and launch.values[-2:] == (5, 130)
+        assert gpu.notes("empty")[-1].shape == (3 * 5,)
+        assert launch.grid is not None
+        assert (launch.grid.grid, launch.grid.block, launch.grid.shared_memory_bytes) == ((3, 1, 1), (64, 2, 1), 400)
+
+
+# streams --------------------------------------------------------------------------------------------------------------
+
+
+class Protocol:
+    """A stream of a foreign library."""
+
+    def __cuda_stream__(self) -> tuple[int, int]:
+        return 0, 42
+
+
+@pytest.mark.parametrize("stream", [Protocol(), SimpleNamespace(ptr=42), SimpleNamespace(cuda_stream=42)], ids=str)
+def test_a_given_stream_is_used_for_all_of_the_call_b41(gpu: Gpu, stream: Any) -> None:
+    """B41: launch, zeroing, and the allocation of output and scratch; the current stream is the caller's afterwards."""
+    a, x = gpu.array((5, 130)), gpu.array(130, "int32")
+    for _ in range(2):
+        gpu.log.clear()
+        with gpu.on_stream(7):
+            everything(True, a, 1, 1, x, stream=stream)
+            assert gpu.stream == 7
+        assert {n.stream for n in gpu.log if n.what != "load"} == {42}
+
+
+def test_the_current_stream_of_the_library_is_used_b41(gpu: Gpu) -> None:
+    """B41: read at every call, warm ones too."""
+    x = gpu.array(4)
+    for pointer in (0, 5, 6, 0, 2):
+        with gpu.on_stream(pointer):
+            copy(x)
+        assert gpu.launches[-1].stream == pointer and gpu.notes("empty")[-1].stream == pointer
+
+
+def test_what_is_no_stream_is_refused(gpu: Gpu) -> None:
+    """Named, with what is one."""
+    with pytest.raises(ArgumentError, match="stream= is no stream") as caught:
+        copy(gpu.array(4), stream="default")
+    assert "__cuda_stream__" in str(caught.value) and caught.value.function == "copy"
+
+
+# captures -------------------------------------------------------------------------------------------------------------
+
+
+def test_a_cold_call_in_a_capture_is_refused_b43(gpu: Gpu) -> None:
+    """B43: before anything is compiled, loaded or allocated; afterwards the function works."""
+    x = gpu.array(4)
+    gpu.capturing.add(9)
+    before = cache.stats().compile.compiles
+    with gpu.on_stream(9), pytest.raises(CaptureError) as caught:
+        tiled(x, tile=4321)
+    assert gpu.log == [] and cache.stats().compile.compiles == before
+    assert str(caught.value).startswith("tiled: the first call of a specialization came inside a graph capture")
+    assert caught.value.facts["called_as"] == "tiled(x=float32[4], tile=4321)"
+    gpu.capturing.clear()
+    tiled(x, tile=4321)
+    assert len(gpu.launches) == 1
+
+
+def test_a_warm_call_in_a_capture_keeps_its_kernel_b43(gpu: Gpu) -> None:
+    """B43: a graph may run it at any time, so it is never unloaded; on the hot path and on the cold one."""
+    x, out = gpu.array(4), gpu.array(4)
+    for value, stream in [(1, None), (2, SimpleNamespace(ptr=9))]:
+        tiled(x, tile=value, out=out)
+        gpu.log.clear()
+        assert not any(k.kept for k in gpu.loaded if f"tile={value}" in k.cubin.parameters_text)
+        gpu.capturing.add(9)
+        with gpu.on_stream(9):
+            tiled(x, tile=value, out=out, stream=stream)
+        gpu.capturing.clear()
+        assert [n.what for n in gpu.log] == ["launch"]
+        assert all(k.kept for k in gpu.loaded if f"tile={value}" in k.cubin.parameters_text)
+
+
+def test_another_streams_capture_is_of_no_matter(gpu: Gpu) -> None:
+    """A cold call on a stream that does not capture may compile."""
+    gpu.capturing.add(9)
+    copy(gpu.array(4))
+    assert len(gpu.launches) == 1 and not any(k.kept for k in gpu.loaded)
+
+
+# devices --------------------------------------------------------------------------------------------------------------
+
+
+def test_a_call_runs_where_its_arrays_are_b33(gpus: Gpu) -> None:
+    """B33: on device 1 while 0 is current, and back; the output is there too, and the current device is untouched."""
+    here, there = gpus.array(4), gpus.array(4, device=1)
+    for _ in range(3):
+        for current in (0, 1):
+            for x in (here, there):
+                with gpus.on(current):
+                    out = copy(x)
+                    assert gpus.current == current
+                assert out.data.device_id == x.data.device_id == gpus.launches[-1].device
+    assert sorted(n.device for n in gpus.notes("load")) == [0, 1]
+    assert cache.stats().disk.hits >= 0 and copy.cache_info().variants == 1
+
+
+def test_mixed_devices_are_refused_with_names_b33(gpus: Gpu) -> None:
+    """B33: each array with its place."""
+
+    @specialize(Inline(KERNEL % ""))
+    def add(a: Float32[Array, " N"], b: Float32[Array, " N"]) -> Float32[Array, " N"]:
+        raise NotImplementedError
+
+    a, b = gpus.array(4), gpus.array(4, device=1)
+    add(a, a)
+    add(b, b)
+    with pytest.raises(DeviceError) as caught:
+        add(a, b)
+    assert caught.value.facts["given"] == "a on cuda 0; b on cuda 1"
+
+
+def test_out_on_another_device_is_refused_on_warm_calls_too(gpus: Gpu) -> None:
+    """The plan knows where the inputs are; `out` is looked at in each call."""
+    x = gpus.array(4)
+    copy(x, out=gpus.array(4))
+    for _ in range(2):
+        copy(x, out=gpus.array(4))
+        with pytest.raises(DeviceError, match="on different devices"):
+            copy(x, out=gpus.array(4, device=1))
+    assert len(gpus.launches) == 3
+
+
+def test_an_error_leaves_the_current_device(gpus: Gpu) -> None:
+    """A refused launch on another device gives the caller's back."""
+    x = gpus.array(4, device=1)
+    gpus.refuse = RuntimeError("no")
+    with pytest.raises(LaunchError):
+        copy(x)
+    assert gpus.current == 0
+
+
+# what only the loaded kernel knows ------------------------------------------------------------------------------------
+
+
+def test_a_block_beyond_the_kernel_is_refused_b47(gpu: Gpu) -> None:
+    """B47: registers may allow less than the device does: both numbers, before the launch."""
+    gpu.threads_per_block = 128
+    with pytest.raises(LaunchError, match="a block of 256 threads is too large for the kernel copy") as caught:
+        copy(gpu.array(4))
+    assert "the largest is 128" in str(caught.value) and gpu.launches == []
+
+
+def test_a_size_beyond_a_32_bit_parameter_is_refused(gpu: Gpu) -> None:
+    """An existing kernel that takes `int` gets no truncated size."""
+
+    @specialize(
+        Inline('extern "C" __global__ void own(const float* x, float* out, int n, long long m) {}'),
+        args="x out N*1000000 N*1000000",
+    )
+    def own(x: Float32[Array, " N"]) -> Float32[Array, " N"]:
+        raise NotImplementedError
+
+    own(gpu.array(2147))
+    assert gpu.launches[-1].values[2:] == (2147000000, 2147000000)
+    with pytest.raises(LaunchError, match=r"N\*1000000 = 2148000000 does not fit the kernel's 32-bit parameter"):
+        own(gpu.array(2148))
+
+
+def test_a_grid_beyond_the_device_is_refused_b45(gpu: Gpu) -> None:
+    """B45: 65536 rows of blocks on y, with the numbers, before anything is compiled."""
+
+    @specialize(Inline(KERNEL % "out[blockIdx.y] = 0;"), tiles={"N": 1, "M": 1})
+    def rows(x: Float32[Array, "M N"]) -> Float32[Array, "M N"]:
+        raise NotImplementedError
+
+    rows(gpu.array((65535, 1)))
+    with pytest.raises(LaunchError, match="65536"):
+        rows(gpu.array((65536, 1)))
+    assert len(gpu.launches) == 1
+
+
+def test_sizes_that_change_need_one_kernel_b57(gpu: Gpu) -> None:
+    """B57: 100 batch sizes are one compile, one load, and no warning (warnings are errors here)."""
+    before = cache.stats().compile.compiles
+    for n in range(1, 101):
+        tiled(gpu.array(n), tile=77)
+    assert cache.stats().compile.compiles - before == 1 and len(gpu.notes("load")) == 1
+    assert [n.values[-1] for n in gpu.launches] == list(range(1, 101))
+
+
+def test_a_large_array_gets_64_bit_sizes(gpu: Gpu) -> None:
+    """Past 2 GiB the index type changes, and with it the text."""
+    a = np.lib.stride_tricks.as_strided(np.zeros(1, np.float32), (2**29, 1), (4, 4))
+    huge = gpu.array(1)
+    huge._place(a, 1 << 40, 0)
+
+    @specialize(Inline(KERNEL % "{{ index_t }} i = N; out[0] = i;"), tiles={"N": 256})
+    def f(x: Float32[Array, "N M"]) -> Float32[Array, " M"]:
+        raise NotImplementedError
+
+    f(gpu.array((8, 1)))
+    f(huge)
+    assert len(gpu.notes("load")) == 2 and gpu.launches[-1].values[-2:] == (2**29, 1)
+
+
+def test_a_kernels_own_list_is_matched_by_name(gpu: Gpu) -> None:
+    """Another order than ours, arguments by their names; a list that leaves out a scalar is refused."""
+
+    @specialize(
+        Inline('extern "C" __global__ void scale(int N, float* out, float alpha, const float* x) { out[0] = alpha; }')
+    )
+    def scale(alpha: f32, x: Float32[Array, " N"]) -> Float32[Array, " N"]:
+        raise NotImplementedError
+
+    x, out = gpu.array(9), gpu.array(9)
+    for _ in range(2):
+        scale(0.5, x, out=out)
+        bits = struct.unpack("<q", struct.pack("<f4x", 0.5))[0]
+        assert gpu.launches[-1].values == (9, out.data.ptr, bits, x.data.ptr)
+
+    @specialize(Inline('extern "C" __global__ void lost(int N, float* out, const float* x) {}'))
+    def lost(alpha: f32, x: Float32[Array, " N"]) -> Float32[Array, " N"]:
+        raise NotImplementedError
+
+    with pytest.raises(cuplate.TemplateError, match="no 'alpha'"):
+        lost(0.5, x)
+
+
+def test_failed_compiles_are_never_kept_b22(gpu: Gpu) -> None:
+    """B22: the same error again, nothing loaded, nothing stored."""
+
+    @specialize(Inline(KERNEL % "int x = ;"))
+    def broken(x: Float32[Array, " N"]) -> Float32[Array, " N"]:
+        raise NotImplementedError
+
+    for _ in range(2):
+        with pytest.raises(cuplate.CompileError, match="expected an expression"):
+            broken(gpu.array(4))
+    assert gpu.log == [] and broken.cache_info().compiles == 0
+    assert "nothing is stored" in broken.explain(arch="sm_90")
+
+
+def test_functions_are_collected(gpu: Gpu) -> None:
+    """A specialized function that nobody holds goes, with its plans; its kernel stays for the next of its kind."""
+    @specialize(Inline(KERNEL % "out[0] = 3;"))
+    def gone(x: Float32[Array, " N"]) -> Float32[Array, " N"]:
+        raise NotImplementedError
+
+    gone(gpu.array(4))
+    alive = weakref.ref(gone)
+    del gone
+    gc.collect()
+    assert alive() is None and len(gpu.loaded) == 1
