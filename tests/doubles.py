@@ -1,7 +1,7 @@
 """A GPU that records: everything above the driver runs as it is, NVRTC included, and nothing is computed.
 
-`install` puts a fake ``cupy`` and a fake ``cuplate.backend.cuda.device`` where the walk looks for them. Arrays are NumPy
-arrays at made-up addresses, so that shapes, strides, views and overlaps are NumPy's own.
+`install` puts a fake ``cupy`` and a fake ``cuplate.backend.cuda.device`` where the walk looks for them. Arrays are
+NumPy arrays at made-up addresses, so that shapes, strides, views and overlaps are NumPy's own.
 """
 
 from __future__ import annotations

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import enum
 import math
 import struct
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
@@ -13,7 +15,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from jaxtyping import Bool, Float, Float32, Float64, Int32
-from tests.doubles import Gpu, install
 
 from cuplate import (
     ArgumentError,
@@ -27,6 +28,7 @@ from cuplate import (
     ShapeError,
     f32,
     specialize,
+    subscribe,
 )
 from cuplate.arguments import (
     Described,
@@ -39,6 +41,7 @@ from cuplate.arguments import (
 )
 from cuplate.errors import CuplateError
 from cuplate.signature import ScalarArgument
+from tests.doubles import Gpu, install
 
 EMPTY = 'extern "C" __global__ void {{ kernel }}({{ args }}) {}'
 
@@ -55,21 +58,25 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[Gpu]:
 def product(
     a: Float32[Array, "M K"], b: Float32[Array, "K N"], bias: Float32[Array, " N"] | None = None
 ) -> Float32[Array, "M N"]:
+    """A matrix product with an optional bias."""
     raise NotImplementedError
 
 
 @specialize(Inline(EMPTY))
 def tied(a: Float[Array, " N"], b: Float[Array, " N"], c: Int32[Array, " N"]) -> Float[Array, " N"]:
+    """Two arrays of one family."""
     raise NotImplementedError
 
 
 @specialize(Inline(EMPTY))
 def folded(a: Float32[Array, "*B N"], b: Float32[Array, "*B N"], row: Float32[Array, " N"]) -> Float32[Array, "*B N"]:
+    """Leading axes as one."""
     raise NotImplementedError
 
 
 @specialize(Inline(EMPTY), tiles={"N": 32})
 def fixed(x: Float32[Array, "N 3"], y: Float32[Array, "2*N+1 c=4"]) -> Float32[Array, "N-2 c=4"]:
+    """Numbers and expressions as axes."""
     raise NotImplementedError
 
 
@@ -79,25 +86,30 @@ def fixed(x: Float32[Array, "N 3"], y: Float32[Array, "2*N+1 c=4"]) -> Float32[A
     block=(16, 16),
 )
 def rows(a: Float32[Array, "M N"]) -> Float32[Array, "M N"]:
+    """Reads the stride of rows."""
     raise NotImplementedError
 
 
 @specialize(Inline(EMPTY.replace("{}", "{ /* {{ a.order }} */ }")))
 def ordered(a: Float32[Array, "*B N"]) -> Float32[Array, "*B N"]:
+    """Reads the order."""
     raise NotImplementedError
 
 
 @specialize(Inline(EMPTY), mutates="x")
 def update(x: Float32[Array, " N"], y: Float32[Array, " N"]) -> None:
+    """In place."""
     raise NotImplementedError
 
 
 @specialize(Inline(EMPTY))
 def axpy(alpha: f32, x: Float32[Array, " N"]) -> Float32[Array, " N"]:
+    """A run-time scalar."""
     raise NotImplementedError
 
 
 def message(kind: type[CuplateError], function: Any, *args: Any, **kwargs: Any) -> str:
+    """The text of the error that a call raises."""
     with pytest.raises(kind) as caught:
         function(*args, **kwargs)
     return str(caught.value)
@@ -285,10 +297,11 @@ def test_axes_of_one_element_and_empty_arrays_have_no_layout(gpu: Gpu, view: str
 
 
 def test_a_stride_that_no_index_uses_makes_no_variant(gpu: Gpu) -> None:
-    """One row of matrices with different row lengths: one text, one kernel."""
-    for length in (4, 8, 16):
-        rows(gpu.hold(np.zeros((2, length), np.float32)[:1, :4]))
-    assert len(gpu.notes("load")) == 1
+    """One row of matrices with different row lengths: one text, one kernel, on the cold path too."""
+    with subscribe(lambda event: None):
+        for length in (4, 8, 16):
+            rows(gpu.hold(np.zeros((2, length), np.float32)[:1, :4]))
+    assert len(gpu.launches) == 3 and len(gpu.notes("load")) == 1
 
 
 def test_a_kernel_that_reads_a_stride_gets_such_arrays(gpu: Gpu) -> None:
@@ -321,7 +334,7 @@ def test_the_stride_of_a_fold_is_that_of_the_folded_array(gpu: Gpu) -> None:
 
 
 def test_a_written_array_shares_memory_with_no_other(gpu: Gpu) -> None:
-    """`out` over an input, an input over what is mutated, in part too; two equal inputs are fine. Cold and warm alike."""
+    """`out` over an input, an input over what is mutated, in part too; two equal inputs are fine; cold and warm."""
     x = gpu.array((4, 4))
     for _ in range(3):
         product(x, x)
@@ -466,16 +479,14 @@ def test_an_integer_for_a_float_is_exact_or_refused(value: int, dtype: str) -> N
     try:
         passed = np.frombuffer(encode(dtype, value)[: np.dtype(dtype).itemsize], dtype)[0]
     except ScalarOverflowError:
-        with np.errstate(over="ignore"):
-            try:
-                assert int(np.dtype(dtype).type(value)) != value
-            except OverflowError:
-                pass
+        with np.errstate(over="ignore"), contextlib.suppress(OverflowError):
+            assert int(np.dtype(dtype).type(value)) != value
     else:
         assert int(passed) == value
 
 
 NUMPY = [t(1) for t in (np.int8, np.int16, np.int32, np.int64, np.uint8, np.uint16, np.uint32, np.uint64)]
+FLOAT64 = np.dtype("float64")
 NUMPY_FLOATS = [t(1) for t in (np.float16, np.float32, np.float64, np.longdouble)]
 
 
@@ -582,6 +593,7 @@ def choose(
     mode: Mode = Mode.FAST,
     sizes: list[int] = [1, 2],  # noqa: B006 - a compile-time value, frozen at every call
 ) -> Float32[Array, " N"]:
+    """Every kind of parameter."""
     raise NotImplementedError
 
 
@@ -647,11 +659,33 @@ def test_keys_keep_values_apart_that_python_takes_for_equal() -> None:
     assert parameter_key(((1,), 2)) != parameter_key((1, (2,)))
 
 
+def test_an_object_that_may_change_is_no_parameter(gpu: Gpu) -> None:
+    """What is equal to itself alone could change between two calls, and nobody would see it."""
+
+    class Loose:
+        tile = 16
+
+    @dataclass(frozen=True)
+    class Frozen:
+        tile: int = 16
+
+    @specialize(Inline(EMPTY.replace("{}", "{ out[0] = {{ c.tile }}; }")))
+    def f(x: Float32[Array, " N"], *, c: Any) -> Float32[Array, " N"]:
+        raise NotImplementedError
+
+    x = gpu.array(4)
+    assert "c = " in message(ParameterError, f, x, c=Loose())
+    f(x, c=Frozen(16))
+    f(x, c=Frozen(16))
+    f(x, c=Frozen(32))
+    assert len(gpu.launches) == 3 and len(gpu.notes("load")) == 2
+
+
 def test_dtype_parameters_take_names_dtypes_and_classes(gpu: Gpu) -> None:
     """`"float32"`, `np.float32` and `np.dtype("float32")` are one value, and one kernel."""
 
     @specialize(Inline(EMPTY), dtypes={"out": "to"})
-    def cast(x: Float32[Array, " N"], *, to: np.dtype = np.dtype("float64")) -> Float[Array, " N"]:  # type: ignore[type-arg]
+    def cast(x: Float32[Array, " N"], *, to: np.dtype = FLOAT64) -> Float[Array, " N"]:  # type: ignore[type-arg]
         raise NotImplementedError
 
     x = gpu.array(4)

@@ -9,11 +9,22 @@ import numpy as np
 import pytest
 from jaxtyping import Float, Float32, Int32
 
-from cuplate import Array, ArraySpec, CachePolicy, DeclarationError, ExpressionError, Inline, TemplateError, f32, specialize
+from cuplate import (
+    Array,
+    ArraySpec,
+    CachePolicy,
+    DeclarationError,
+    ExpressionError,
+    Inline,
+    TemplateError,
+    f32,
+    specialize,
+)
 from cuplate.errors import CuplateError
 from cuplate.specialization import Fact
 
 OURS = Inline('extern "C" __global__ void {{ kernel }}({{ args }}) {}')
+GENERIC = Inline("template<int Q> __global__ void k(const float* x, float* out, int N) {}")
 THEIRS = Inline('extern "C" __global__ void f(float* c, const float* a, const float* b, float k, int m, int n) {}')
 
 
@@ -36,6 +47,7 @@ def binding(function: Any) -> Any:
 
 
 def refused(error: type[CuplateError] = DeclarationError, /, **keywords: Any) -> str:
+    """The text of the refusal."""
     with pytest.raises(error) as caught:
         bind(**keywords)
     assert str(caught.value).startswith("f: ")
@@ -162,7 +174,7 @@ def test_the_default_grid_is_refused_where_it_is_a_bad_guess() -> None:
 
     def count(x: Int32[Array, " N"], bins: Int32[Array, " B"]) -> None: ...
 
-    def valid(x: Float32[Array, " N"], w: Float32[Array, " K"]) -> Float32[Array, "N-K+1"]: ...
+    def valid(x: Float32[Array, " N"], w: Float32[Array, " K"]) -> Float32[Array, " N-K+1"]: ...
 
     with pytest.raises(DeclarationError, match="axis 'K' of 'x' is in no output"):
         specialize(OURS)(reduce)
@@ -206,7 +218,7 @@ def test_names_are_strict_in_both_directions_b48() -> None:
         {"tiles": {"N": "q"}},
         {"require": "q > 0"},
         {"shared_bytes": "q"},
-        {"entry": "k<{{ q }}>", "template": Inline("template<int Q> __global__ void k(const float* x, float* out, int N) {}")},
+        {"entry": "k<{{ q }}>", "template": GENERIC},
         {"grid": lambda call: call.q},
         {"dtypes": {"out": "q"}},
     ],
@@ -233,7 +245,9 @@ def test_a_function_may_have_its_own_policy() -> None:
 def test_static_axes_are_constants_of_the_text() -> None:
     """Not in the list of arguments; a text for each size; without a size there is no text."""
 
-    @specialize(Inline('extern "C" __global__ void {{ kernel }}({{ args }}) { float v[{{ C }}]; out[0] = v[0]; }'), static="C")
+    @specialize(
+        Inline('extern "C" __global__ void {{ kernel }}({{ args }}) { float v[{{ C }}]; out[0] = v[0]; }'), static="C"
+    )
     def f(x: Float32[Array, "N C"]) -> Float32[Array, "N C"]:
         raise NotImplementedError
 

@@ -144,6 +144,7 @@ CASES = [
     Case(more.scale_rows, {"x": spec(5, 65), "s": spec(5)}, (2, 5, 1), (64, 1, 1), "x s out R=5 C=65"),
     Case(more.scale_rows_unfoldable, {"x": spec(5, 65), "s": spec(5)}, (2, 5, 1), (64, 1, 1), "x s out R=5 C=65"),
     Case(more.copy_bytes, {"x": spec(300, dtype="int8")}, (2, 1, 1), (256, 1, 1), "x out N=300"),
+    Case(more.fill, {"out": spec(300)}, (2, 1, 1), (256, 1, 1), "value out N=300"),
     Case(more.hungry, {"x": spec(300), "threads": 1024}, (1, 1, 1), (1024, 1, 1), "x out N=300"),
 ]
 
@@ -173,7 +174,7 @@ def test_compiles_for_every_arch(case: Case) -> None:
 
 def test_every_binding_has_a_case() -> None:
     """No binding of the folder is left out."""
-    assert {case.f for case in CASES} == {*first.FIFTEEN, *more.MORE, more.hungry}
+    assert {case.f for case in CASES} == {*first.FIFTEEN, *more.MORE, more.fill, more.hungry}
     assert len(first.FIFTEEN) == 15
 
 
@@ -369,6 +370,7 @@ MISTAKES = [
     (first.convolve, {"x": spec(3), "w": spec(5)}, ShapeError, "axis N-K+1 of 'out' would be -1"),
     (first.sgemm, {"a": spec(4, 4, strides=(4, 2))}, LayoutError, "array 'a' is not row-major without gaps"),
     (first.cumsum, {"tile": 1000}, ParameterError, "the condition 'tile % 256 == 0' does not hold"),
+    (first.cumsum, {"x": spec(3, 9), "tile": 2**17}, LaunchError, "needs 525312 bytes of shared memory, the device"),
     (first.cast, {"out_dtype": "int32"}, ParameterError, "out_dtype = 'int32' (str) is not allowed"),
     (first.cast, {"out_dtype": "float23"}, ParameterError, "out_dtype='float32'"),
     (first.linear, {"x": spec(2, 3), "w": spec(3, 4), "bias": spec(5)}, ShapeError, "axis N of 'bias' is 5, not 4"),
@@ -385,6 +387,7 @@ MISTAKES = [
     (more.add, {}, ArgumentError, "argument 'x' is needed: its dtype is open"),
     (more.activate, {"kind": "relu"}, ParameterError, "kind = 'relu' (str) is not allowed"),
     (more.copy_bytes, {"x": spec(9, dtype="uint8")}, DtypeError, "array 'x' is uint8"),
+    (more.fill, {"out": spec(9, 9)}, ShapeError, "array 'out' has 2 axes, not 1"),
 ]
 
 

@@ -7,9 +7,9 @@ from typing import Any, Literal, NamedTuple
 
 import pytest
 from jaxtyping import Float32, Int32
-from tests.doubles import Gpu, install
 
 from cuplate import ArgumentError, Array, Inline, LayoutError, f32, specialize
+from tests.doubles import Gpu, install
 
 KERNEL = 'extern "C" __global__ void {{ kernel }}({{ args }}) { /* %s */ }'
 
@@ -37,25 +37,30 @@ def f(
     relu: bool = False,
     must: int,
 ) -> Float32[Array, " N"]:
+    """What is called below."""
     raise NotImplementedError
 
 
 @specialize(Inline(KERNEL % ""))
 def both(x: Float32[Array, " N"]) -> Both:
+    """Two outputs."""
     raise NotImplementedError
 
 
 @specialize(Inline(KERNEL % ""), mutates="x")
 def inplace(x: Float32[Array, " N"]) -> None:
+    """In place."""
     raise NotImplementedError
 
 
 @specialize(Inline(KERNEL % ""))
 def fill(value: f32) -> Float32[Array, " N"]:
+    """No array argument."""
     raise NotImplementedError
 
 
 def message(error: type[Exception], function: Any, *args: Any, **kwargs: Any) -> str:
+    """The text of the error that a call raises."""
     with pytest.raises(error) as caught:
         function(*args, **kwargs)
     return str(caught.value)

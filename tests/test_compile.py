@@ -80,14 +80,6 @@ def test_a_damaged_record_is_a_miss_and_is_replaced(payload: bytes, caplog: pyte
     assert "counts as a miss" in caplog.text
 
 
-def test_a_record_of_another_key_is_a_miss() -> None:
-    """B04: the stored identity is compared with the wanted one."""
-    store = Store()
-    obtain(key("a"), store=store, build=lambda: cubin("a"), function="f")
-    store[key("b").digest] = store[key("a").digest]
-    assert obtain(key("b"), store=store, build=lambda: cubin("b"), function="f").cubin.entry == "b"
-
-
 @pytest.mark.parametrize("code", [b"", b"PTX"])
 def test_what_is_no_cubin_is_not_stored(code: bytes) -> None:
     """B22: a compiler that publishes nothing, or something else, is an error, and the next call compiles."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 import struct
 
 import pytest
@@ -84,19 +85,23 @@ def test_noise_behind_the_magic_is_refused(noise: bytes) -> None:
         decode(b"CUPLATE\x01" + noise)
 
 
+def split(record: bytes) -> tuple[bytes, bytes]:
+    """Everything before the metadata's length, and the metadata."""
+    length = next(n for n in range(len(record)) if record[-n - 4 : -n or None][:4] == struct.pack("<I", n) and n)
+    return record[: -length - 4], record[-length:]
+
+
 def meta_record(change: dict[str, object]) -> bytes:
     """A record whose metadata has been tampered with."""
-    record = encode(CUBIN)
-    length = struct.unpack_from("<I", record, 8)[0]
-    meta = {**json.loads(record[12 : 12 + length]), **change}
-    text = json.dumps(meta).encode()
-    return record[:8] + struct.pack("<I", len(text)) + text + record[12 + length :]
+    head, meta = split(encode(CUBIN))
+    text = json.dumps({**json.loads(meta), **change}).encode()
+    return head + struct.pack("<I", len(text)) + text
 
 
 @pytest.mark.parametrize(
     "change",
     [
-        {"entry": 3},
+        {"log": 3},
         {"compile_s": "1"},
         {"compile_s": float("nan")},
         {"compile_s": True},
@@ -120,7 +125,23 @@ def test_metadata_nested_without_end_is_refused() -> None:
     """JSON deeper than the interpreter's stack is a ValueError."""
     text = b"[" * 200_000
     with pytest.raises(ValueError, match="metadata is not JSON"):
-        decode(b"CUPLATE\x01" + struct.pack("<I", len(text)) + text + struct.pack("<Q", len(CODE)) + CODE)
+        decode(split(encode(CUBIN))[0] + struct.pack("<I", len(text)) + text)
+
+
+def test_a_record_read_lazily_shows_its_faults_when_they_are_asked_for() -> None:
+    """A disk hit reads code and names only; the rest is checked when it is looked at, and equal to what was put."""
+    assert decode(encode(CUBIN), lazily=True) == CUBIN
+    damaged = decode(meta_record({"log": 3}), lazily=True)
+    assert (damaged.code, damaged.entry) == (CUBIN.code, CUBIN.entry)
+    with pytest.raises(ValueError, match="log is not text"):
+        _ = damaged.resources
+
+
+def test_a_cubin_cannot_be_changed_and_survives_pickling() -> None:
+    """What is shared by threads and stores is immutable; a copy through pickle is equal."""
+    with pytest.raises(AttributeError):
+        CUBIN.entry = "other"  # type: ignore[misc]
+    assert pickle.loads(pickle.dumps(CUBIN)) == CUBIN
 
 
 def test_a_record_of_another_version_is_refused() -> None:

@@ -22,11 +22,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from jaxtyping import Float, Float32, Int32
-from tests.doubles import Gpu, Note, install
 
 import cuplate
 from cuplate import Array, DtypeError, Inline, LaunchError, LayoutError, ShapeError, cache, f32, i32, specialize
 from cuplate import events as events_module
+from tests.doubles import Gpu, Note, install
 
 KERNEL = 'extern "C" __global__ void {{ kernel }}({{ args }}) { %s }'
 
@@ -39,6 +39,7 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[Gpu]:
 
 
 def forget() -> None:
+    """Read every template again, and with that forget the GPU."""
     for function in [v for v in globals().values() if hasattr(v, "reload")]:
         function.reload()
 
@@ -61,26 +62,31 @@ class Pair(NamedTuple):
 
 @specialize(Inline(KERNEL % "out[0] = {{ tile }};"), block="tile")
 def plain(x: Float32[Array, " N"], *, tile: Literal[32, 64] = 32) -> Float32[Array, " N"]:
+    """One array, one parameter."""
     raise NotImplementedError
 
 
 @specialize(Inline(KERNEL % "out[0] = {% if value is none %}-1{% else %}{{ value }}{% endif %};"))
 def anything(x: Float32[Array, " N"], *, value: Any = 0) -> Float32[Array, " N"]:
+    """A parameter of any kind."""
     raise NotImplementedError
 
 
 @specialize(Inline(KERNEL % "out[0] = {{ value }};"))
 def real(x: Float32[Array, " N"], *, value: float = 0.0) -> Float32[Array, " N"]:
+    """A float parameter."""
     raise NotImplementedError
 
 
 @specialize(Inline(KERNEL % "float v[] = {{ values }}; out[0] = v[0];"))
 def listed(x: Float32[Array, " N"], *, values: list[float] = [0.0]) -> Float32[Array, " N"]:  # noqa: B006
+    """A list parameter."""
     raise NotImplementedError
 
 
 @specialize(Inline(KERNEL % "out[0] = {{ value }};"))
 def literal(x: Float32[Array, " N"], *, value: Literal[0.0, -0.0, 1, True] = 0.0) -> Float32[Array, " N"]:  # type: ignore[valid-type]
+    """A Literal of values that are equal in Python."""
     raise NotImplementedError
 
 
@@ -100,16 +106,19 @@ def rich(
     tile: int = 32,
     mode: Mode = Mode.FAST,
 ) -> Float[Array, "N C"]:
+    """Something of everything."""
     raise NotImplementedError
 
 
 @specialize(Inline(KERNEL % ""), mutates=("x", "y"), zeroed="y")
 def accumulate(x: Float32[Array, " N"], y: Float32[Array, " N"] | None = None) -> None:
+    """Two arrays in place, one of them optional and zeroed."""
     raise NotImplementedError
 
 
 @specialize(Inline(KERNEL % ""))
 def pair(x: Float32[Array, " N"]) -> Pair:
+    """Two outputs."""
     raise NotImplementedError
 
 
@@ -340,6 +349,17 @@ def test_zeroed_arrays_are_zeroed_before_each_launch(gpu: Gpu) -> None:
         assert [len(n.values) for n in gpu.launches] == [3, 2]
 
 
+def test_nothing_is_zeroed_by_a_call_that_is_refused(gpu: Gpu) -> None:
+    """A warm call with a scalar that does not fit leaves `out` as it was."""
+    matrix, out = gpu.array((6, 4)), gpu.array((6, 4))
+    rich(1.0, matrix, 1, out=out)
+    gpu.log.clear()
+    for alpha, count in [(1e39, 1), ("a", 1), (1.0, 2**31), (1.0, True)]:
+        with pytest.raises(cuplate.ArgumentError):
+            rich(alpha, matrix, count, out=out)
+    assert gpu.notes("zero") == gpu.launches == []
+
+
 # the same as the cold path --------------------------------------------------------------------------------------------
 
 ARRAYS = st.sampled_from(["packed", "shifted", "double", "taller", "empty", "transposed", "stepped", "int"])
@@ -436,7 +456,14 @@ def test_a_first_call_tells_its_story(gpu: Gpu) -> None:
         plain(x)
         plain.cache_clear()
         plain(x)
-    story = [("render", None), ("miss", "memory"), ("compile", None), ("miss", "disk"), ("load", None), ("launch", None)]
+    story = [
+        ("render", None),
+        ("miss", "memory"),
+        ("compile", None),
+        ("miss", "disk"),
+        ("load", None),
+        ("launch", None),
+    ]
     assert sorted(heard[:6], key=str) == sorted(story, key=str)
     assert [h for h in heard[6:] if h[0] not in ("evict", "render")] == [
         ("miss", "memory"), ("hit", "disk"), ("load", None), ("launch", None),

@@ -36,10 +36,12 @@ class Two(NamedTuple):
 
 
 def read(function: Any, **dtypes: str) -> Any:
+    """The signature of a function."""
     return read_signature(function, dtypes=dtypes)
 
 
 def refused(function: Any, **dtypes: str) -> str:
+    """The text of the refusal."""
     with pytest.raises(DeclarationError) as caught:
         read(function, **dtypes)
     assert caught.value.function == function.__name__
@@ -107,7 +109,10 @@ def test_axes_are_names_numbers_expressions_and_one_leading_fold() -> None:
     """`M`, `3`, `name=3`, `*name` first, and expressions of the other axes and the parameters."""
 
     def f(
-        a: Float32[Array, "*batch M 3 c=4"], b: Float32[Array, "M+1"], *, k: int = 2
+        a: Float32[Array, "*batch M 3 c=4"],
+        b: Float32[Array, " M+1"],
+        *,
+        k: int = 2,
     ) -> Float32[Array, "*batch M-1 2*k"]:
         raise NotImplementedError
 
@@ -289,7 +294,7 @@ def test_a_default_of_none_needs_the_annotation_to_say_so() -> None:
     with pytest.raises(DeclarationError) as caught:
 
         @specialize(Inline('extern "C" __global__ void {{ kernel }}({{ args }}) { /* {{ relu }} */ }'))
-        def f(x: Float32[Array, " N"], *, relu: bool = None) -> Float32[Array, " N"]:  # type: ignore[assignment]
+        def f(x: Float32[Array, " N"], *, relu: bool = None) -> Float32[Array, " N"]:  # type: ignore[assignment] # noqa: RUF013
             raise NotImplementedError
 
     assert caught.value.facts["try_"] == "bool | None"
@@ -436,7 +441,9 @@ def test_a_function_stays_a_function_b61() -> None:
 
 def test_a_function_pickles_and_copies_by_reference() -> None:
     """As every plain function does."""
-    module = sys.modules.setdefault(__name__, sys.modules.get(__name__) or inspect.getmodule(survivor))  # importlib mode
+    module = sys.modules.setdefault(
+        __name__, sys.modules.get(__name__) or inspect.getmodule(survivor)
+    )  # importlib mode
     assert getattr(module, "survivor", survivor) is survivor
     assert copy.copy(survivor) is survivor and copy.deepcopy(survivor) is survivor
     assert pickle.loads(pickle.dumps(survivor)) is survivor
@@ -482,7 +489,8 @@ def test_decorating_works_wherever_code_comes_from_b63(way: str, future: str, tm
     elif way == "exec":
         command += ["-c", f"exec({body!r}, {{'__name__': '__main__'}})"]
     else:  # a notebook's cells: a __main__ without a file, code names that are no files
-        cell = f"import sys; del sys.modules['__main__'].__dict__['__file__']\nexec(compile({body!r}, '<ipython-input-1>', 'exec'))"
+        no_file = "import sys; del sys.modules['__main__'].__dict__['__file__']"
+        cell = f"{no_file}\nexec(compile({body!r}, '<ipython-input-1>', 'exec'))"
         (tmp_path / "kernel.py").write_text(cell)
         command.append(str(tmp_path / "kernel.py"))
     done = subprocess.run(command, input=given, env=env, capture_output=True, text=True, cwd=tmp_path, check=False)

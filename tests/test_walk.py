@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 import pytest
 from jaxtyping import Float32, Int32
-from tests.doubles import Gpu, install
 
 import cuplate
 from cuplate import (
@@ -28,11 +27,13 @@ from cuplate import (
     specialize,
     u64,
 )
+from tests.doubles import Gpu, install
 
 KERNEL = 'extern "C" __global__ void {{ kernel }}({{ args }}) { %s }'
 
 
 def forget() -> None:
+    """Read every template again, and with that forget the GPU."""
     for function in [v for v in globals().values() if hasattr(v, "reload")]:
         function.reload()
 
@@ -53,11 +54,13 @@ def gpus(monkeypatch: pytest.MonkeyPatch) -> Iterator[Gpu]:
 
 @specialize(Inline(KERNEL % ""))
 def copy(x: Float32[Array, " N"]) -> Float32[Array, " N"]:
+    """One array in, one out."""
     raise NotImplementedError
 
 
 @specialize(Inline(KERNEL % "out[0] = {{ tile }};"))
 def tiled(x: Float32[Array, " N"], *, tile: int = 1) -> Float32[Array, " N"]:
+    """A parameter of many values."""
     raise NotImplementedError
 
 
@@ -71,6 +74,7 @@ def tiled(x: Float32[Array, " N"], *, tile: int = 1) -> Float32[Array, " N"]:
 def everything(
     flag: bool, a: Float32[Array, "M N"], small: i8, big: u64, x: Int32[Array, " N"], *, tile: int = 100
 ) -> Float32[Array, "M N"]:
+    """Scalars of several widths, arrays, scratch and shared memory."""
     raise NotImplementedError
 
 
@@ -322,6 +326,7 @@ def test_failed_compiles_are_never_kept_b22(gpu: Gpu) -> None:
 
 def test_functions_are_collected(gpu: Gpu) -> None:
     """A specialized function that nobody holds goes, with its plans; its kernel stays for the next of its kind."""
+
     @specialize(Inline(KERNEL % "out[0] = 3;"))
     def gone(x: Float32[Array, " N"]) -> Float32[Array, " N"]:
         raise NotImplementedError

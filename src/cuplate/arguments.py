@@ -352,6 +352,12 @@ def _freeze(value: Any, parameter: Parameter, function: str) -> Any:
         hash(value)
     except TypeError:
         raise _wrong(parameter, value, function, "a hashable value, or a list of such") from None
+    by_identity: Any = object.__hash__
+    if type(value).__hash__ is by_identity and not (value is None or isinstance(value, type)):
+        # Equal to itself alone, whatever its attributes say: a change of them would go unseen.
+        raise _wrong(
+            parameter, value, function, "a value with an equality of its own: a number, an Enum, a frozen dataclass"
+        )
     return value
 
 

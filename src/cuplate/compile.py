@@ -224,7 +224,7 @@ def _compile(
     if found is not None:
         return Obtained(found, "disk", looked - start)
     try:
-        built = replace(build(), ingredients=key.ingredients)
+        built = build().with_ingredients(key.ingredients)
         payload = cubins.encode(built)  # refuses what is no cubin, before anybody gets it
     except CompileError as error:
         if not error.facts.get("_key"):
@@ -245,11 +245,10 @@ def _look(key: Key, store: Store | None, *, again: bool = False) -> Cubin | None
     if payload is None:
         return None
     try:
-        found = cubins.decode(payload)
+        return cubins.decode(payload, lazily=True)  # the seal binds it to this key
     except ValueError as error:
         events.say(f"a stored record is not readable and counts as a miss (key {key.hex[:16]}): {error}")
         return None
-    return found if found.ingredients == key.ingredients else None
 
 
 def _copy(error: Exception) -> Exception:

@@ -1,20 +1,20 @@
 """A compiled kernel with all that a later process needs to know of it, as one sealed record of bytes.
 
-Nothing is ever unpickled: a record is a magic, a length, canonical JSON, a length, and the code. The seal binds a
-record to its key, so that two good entries that were swapped are both refused.
+Nothing is ever unpickled: a record is a magic, three names, the code, and canonical JSON, each with its length. The
+seal binds a record to its key, so that two good entries that were swapped are both refused.
 """
 
 from __future__ import annotations
 
-import functools
 import hmac
+import itertools
 import json
 import math
 import struct
-from dataclasses import dataclass, field, fields
+from dataclasses import FrozenInstanceError, dataclass, fields, replace
 from typing import Any
 
-__all__ = ["SEAL_BYTES", "Cubin", "Resources", "decode", "encode", "seal", "unseal"]
+__all__ = ["SEAL_BYTES", "About", "Cubin", "Resources", "decode", "encode", "seal", "unseal"]
 
 _RECORD = b"CUPLATE\x01"  # the last byte is the version of the record
 _SEAL = b"CUPSEAL\x01"
@@ -60,8 +60,22 @@ class Resources:
 
 
 @dataclass(frozen=True, slots=True)
+class About:
+    """What is kept of a compile beside its code; see `Cubin` for the fields."""
+
+    resources: Resources = Resources()
+    ingredients: tuple[tuple[str, str], ...] = ()
+    log: str = ""
+    compile_s: float = 0.0
+    toolchain: str = ""
+    parameters_text: str = ""
+
+
 class Cubin:
-    """One compiled kernel.
+    """One compiled kernel; immutable.
+
+    A disk hit needs the code and the name of the kernel in it, and nothing else, so the rest of a stored record is read
+    when it is first asked for.
 
     Attributes
     ----------
@@ -87,22 +101,96 @@ class Cubin:
         The parameters, readable: ``"tile=16, relu=True"``.
     """
 
-    code: bytes = field(repr=False)
+    __slots__ = ("_about", "arch", "code", "entry", "function")
+
+    code: bytes
     entry: str
     arch: str
     function: str
-    resources: Resources = Resources()
-    ingredients: tuple[tuple[str, str], ...] = ()
-    log: str = field(default="", repr=False)
-    compile_s: float = 0.0
-    toolchain: str = ""
-    parameters_text: str = ""
+    _about: About | bytes
+
+    def __init__(self, code: bytes, entry: str, arch: str, function: str, **about: Any) -> None:
+        self._set(code, entry, arch, function, About(**about))
+
+    def _set(self, code: bytes, entry: str, arch: str, function: str, about: About | bytes) -> None:
+        put = object.__setattr__
+        put(self, "code", code)
+        put(self, "entry", entry)
+        put(self, "arch", arch)
+        put(self, "function", function)
+        put(self, "_about", about)
+
+    @property
+    def about(self) -> About:
+        """All but the code and its names.
+
+        Raises
+        ------
+        ValueError
+            The stored text is not what `encode` writes (another program wrote the record, and sealed it).
+        """
+        about = self._about
+        if isinstance(about, bytes):
+            about = _about(about)
+            object.__setattr__(self, "_about", about)
+        return about
+
+    @property
+    def resources(self) -> Resources:  # noqa: D102 - the class says it
+        return self.about.resources
+
+    @property
+    def ingredients(self) -> tuple[tuple[str, str], ...]:  # noqa: D102
+        return self.about.ingredients
+
+    @property
+    def log(self) -> str:  # noqa: D102
+        return self.about.log
+
+    @property
+    def compile_s(self) -> float:  # noqa: D102
+        return self.about.compile_s
+
+    @property
+    def toolchain(self) -> str:  # noqa: D102
+        return self.about.toolchain
+
+    @property
+    def parameters_text(self) -> str:  # noqa: D102
+        return self.about.parameters_text
+
+    def with_ingredients(self, ingredients: tuple[tuple[str, str], ...]) -> Cubin:
+        """The same kernel, known to have been made of `ingredients`."""
+        made = Cubin.__new__(Cubin)
+        made._set(self.code, self.entry, self.arch, self.function, replace(self.about, ingredients=ingredients))
+        return made
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise FrozenInstanceError(f"cannot assign to field {name!r}")
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Cubin):
+            return NotImplemented
+        return self._names() == other._names() and self.code == other.code and self.about == other.about
+
+    def __hash__(self) -> int:
+        return hash((self.code, *self._names()))
+
+    def __repr__(self) -> str:
+        return f"Cubin(entry={self.entry!r}, arch={self.arch!r}, function={self.function!r}, {len(self.code)} bytes)"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return decode, (encode(self),)
+
+    def _names(self) -> tuple[str, str, str]:
+        return self.entry, self.arch, self.function
 
 
-_TEXTS = ("entry", "arch", "function", "log", "toolchain", "parameters_text")
+_NAMES = struct.Struct("<III")  # lengths of entry, arch and function
+_TEXTS = ("log", "toolchain", "parameters_text")
 _RESOURCES = tuple(f.name for f in fields(Resources))
 _RESOURCE_NAMES = frozenset(_RESOURCES)
-_FIELDS = frozenset({*_TEXTS, "compile_s", "ingredients", "resources"})
+_FIELDS = frozenset(f.name for f in fields(About))
 
 
 def encode(cubin: Cubin) -> bytes:
@@ -116,7 +204,7 @@ def encode(cubin: Cubin) -> bytes:
     Returns
     -------
     bytes
-        Magic with version, metadata length, metadata, code length, code.
+        Magic with version, the three names with their lengths, then length and bytes of the code and of the rest.
 
     Raises
     ------
@@ -125,21 +213,24 @@ def encode(cubin: Cubin) -> bytes:
     """
     if not cubin.code.startswith(_ELF):
         raise ValueError(f"not an ELF image: {cubin.code[:4]!r} ({len(cubin.code)} bytes)")
-    meta: dict[str, Any] = {name: getattr(cubin, name) for name in _TEXTS}
-    meta["compile_s"] = cubin.compile_s
-    meta["ingredients"] = cubin.ingredients
-    meta["resources"] = {name: getattr(cubin.resources, name) for name in _RESOURCES}
-    text = json.dumps(meta, sort_keys=True, separators=(",", ":"), allow_nan=False).encode("ascii")
-    return b"".join((_RECORD, _META.pack(len(text)), text, _CODE.pack(len(cubin.code)), cubin.code))
+    about = {f.name: getattr(cubin.about, f.name) for f in fields(About)}
+    about["resources"] = {name: getattr(cubin.resources, name) for name in _RESOURCES}
+    text = json.dumps(about, sort_keys=True, separators=(",", ":"), allow_nan=False).encode("ascii")
+    names = [name.encode() for name in cubin._names()]
+    lengths = _NAMES.pack(*map(len, names))
+    return b"".join((_RECORD, lengths, *names, _CODE.pack(len(cubin.code)), cubin.code, _META.pack(len(text)), text))
 
 
-def decode(record: bytes) -> Cubin:
+def decode(record: bytes, *, lazily: bool = False) -> Cubin:
     """The kernel of a record.
 
     Parameters
     ----------
     record : bytes
         As :func:`encode` made it.
+    lazily : bool
+        True checks the rest of the record (`Cubin.about`) only when it is asked for: what a disk hit can afford, whose
+        record has been unsealed.
 
     Returns
     -------
@@ -153,17 +244,28 @@ def decode(record: bytes) -> Cubin:
     """
     if not record.startswith(_RECORD):
         raise ValueError(f"not a cuplate record of this version: {record[:8]!r}")
-    text, rest = _take(record, len(_RECORD), _META)
-    code, end = _take(record, rest, _CODE)
+    names, start = _take_names(record)
+    code, rest = _take(record, start, _CODE)
+    text, end = _take(record, rest, _META)
     if end != len(record):
         raise ValueError(f"record has {len(record) - end} bytes too many")
     if not code.startswith(_ELF):
         raise ValueError(f"not an ELF image: {code[:4]!r} ({len(code)} bytes)")
-    try:
-        meta = json.loads(text.decode("ascii"))
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"metadata is not JSON: {error}") from error
-    return _cubin(code, meta)
+    cubin = Cubin.__new__(Cubin)
+    cubin._set(code, *names, text if lazily else _about(text))
+    return cubin
+
+
+def _take_names(record: bytes) -> tuple[tuple[str, str, str], int]:
+    start = len(_RECORD) + _NAMES.size
+    if start > len(record):
+        raise ValueError(f"record is cut at byte {len(record)}")
+    lengths = _NAMES.unpack_from(record, len(_RECORD))
+    ends = tuple(itertools.accumulate(lengths, initial=start))
+    if ends[-1] > len(record):
+        raise ValueError(f"record is cut: {ends[-1]} bytes announced, {len(record)} there")
+    entry, arch, function = (record[a:b].decode() for a, b in itertools.pairwise(ends))
+    return (entry, arch, function), ends[-1]
 
 
 def _take(record: bytes, start: int, length: struct.Struct) -> tuple[bytes, int]:
@@ -177,7 +279,11 @@ def _take(record: bytes, start: int, length: struct.Struct) -> tuple[bytes, int]
     return record[body:end], end
 
 
-def _cubin(code: bytes, meta: Any) -> Cubin:
+def _about(text: bytes) -> About:
+    try:
+        meta = json.loads(text.decode("ascii"))
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"metadata is not JSON: {error}") from error
     if not isinstance(meta, dict) or meta.keys() != _FIELDS:
         raise ValueError("metadata has other fields")
     for name in _TEXTS:
@@ -188,13 +294,13 @@ def _cubin(code: bytes, meta: Any) -> Cubin:
         raise ValueError("metadata: compile_s is not a number")
     texts = {name: meta[name] for name in _TEXTS}
     ingredients, resources = _ingredients(meta["ingredients"]), _resources(meta["resources"])
-    return Cubin(code=code, compile_s=float(seconds), ingredients=ingredients, resources=resources, **texts)
+    return About(resources=resources, ingredients=ingredients, compile_s=float(seconds), **texts)
 
 
 def _ingredients(found: Any) -> tuple[tuple[str, str], ...]:
     if not isinstance(found, list):
         raise ValueError("metadata: ingredients is not a list")
-    for pair in found:  # on the way of every disk hit: written for speed
+    for pair in found:
         if type(pair) is not list or len(pair) != 2 or type(pair[0]) is not str or type(pair[1]) is not str:
             raise ValueError("metadata: an ingredient is not a pair of texts")
     return tuple(map(tuple, found))
@@ -209,17 +315,10 @@ def _resources(found: Any) -> Resources:
     return Resources(**found)
 
 
-@functools.lru_cache(maxsize=8)
-def _keyed(secret: bytes) -> hmac.HMAC:
-    return hmac.new(secret or _NO_SECRET, _SEAL, "sha256")
-
-
 def _mac(key: bytes, payload: bytes | memoryview, secret: bytes) -> bytes:
-    mac = _keyed(secret).copy()
-    mac.update(_CODE.pack(len(key)))  # or else a byte could move between key and payload
-    mac.update(key)
-    mac.update(payload)
-    return mac.digest()
+    # The length of the key comes first, or else a byte could move between key and payload. One call into C: a third
+    # faster than an object that is copied and updated.
+    return hmac.digest(secret or _NO_SECRET, b"".join((_SEAL, _CODE.pack(len(key)), key, payload)), "sha256")
 
 
 def seal(key: bytes, payload: bytes, secret: bytes = b"") -> bytes:

@@ -68,7 +68,7 @@ def dispatcher(
     arguments = [a.name for a in signature.arguments]
     parameters = [p.name for p in signature.parameters]
     defaults = {f"_default_{p.name}": p.default for p in signature.parameters if p.default is not _EMPTY}
-    namespace.update(defaults, _missing=MISSING, _again=AGAIN)
+    namespace.update(defaults, _missing=MISSING, _again=AGAIN, _absent=(KeyError, AttributeError, TypeError))
     optional = {a.name for a in signature.arrays if a.optional}  # left out, they are None: such calls are hot too
     heads = [f"{n}={'None' if n in optional else '_missing'}" for n in arguments] + ["*_more"]
     for p in signature.parameters:
@@ -80,7 +80,7 @@ def dispatcher(
 def {signature.function}({", ".join(heads)}):
     try:
         _plan = _plans[{_plan_key(signature, aligned, several_devices)}]
-    except (KeyError, AttributeError, TypeError):
+    except _absent:
         _plan = None
     if _plan is not None and stream is None and not _more and not _unknown and not _listeners:
         _result = _plan[0]({run})
@@ -161,6 +161,7 @@ def runner(
     A plan is the flat tuple that `plan_values` makes. The text allocates the outputs (or checks a given one), finds the
     current stream and launches; it makes no check that the plan key has made already.
     """
+    namespace["_refused"] = Exception  # by a name that no argument can have
     return _make(_runner_text(signature, shape, several_devices), f"_run_{signature.function}", namespace)
 
 
@@ -189,16 +190,22 @@ def _runner_text(signature: Signature, shape: RunnerShape, several_devices: bool
     add("    _stream = _streams.get(_stream_pointer) or _wrap_stream(_stream_pointer)")
     add("    if _stream_pointer and _is_capturing(_stream_pointer):")
     add("        _keep(_entry)")
+    scalars = [name for kind, name in shape.recipes if kind == "scalar"]
+    encoded = {name: f"_encode_{name}({name})" for name in scalars}
+    if shape.zeroed:  # a scalar that is refused must be so before anything is zeroed
+        for name in dict.fromkeys(scalars):
+            add(f"    _s_{name} = {encoded[name]}")
+            encoded[name] = f"_s_{name}"
     for name in shape.zeroed:
         add(f"    _zero(_p_{name}, _bytes_{name}, _stream)")
     add("    _entry.tick = _next_tick()")
     add("    _hits.cell.hits += 1")
     values = ["_stream", "_config", "_kernel"]
     for i, (kind, name) in enumerate(shape.recipes):
-        values.append({"array": f"_p_{name}", "scalar": f"_encode_{name}({name})", "int": f"_i{i}"}[kind])
+        values.append({"array": f"_p_{name}", "scalar": encoded.get(name, ""), "int": f"_i{i}"}[kind])
     add("    try:")
     add(f"        _launch({', '.join(values)})")
-    add("    except Exception:")  # the cold path tries again, and says what is wrong
+    add("    except _refused:")  # the cold path tries again, and says what is wrong
     add("        return _again")
     add(f"    return {_returned(shape)}")
     return "\n".join(lines) + "\n"

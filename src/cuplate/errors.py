@@ -66,7 +66,9 @@ class CuplateError(Exception):
         return "\n".join([head, *lines])
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _rebuild, (type(self), self.summary, self.function, self.facts)
+        notes = getattr(self, "__notes__", None)  # of add_note()
+        state = {"__notes__": list(notes)} if notes else None
+        return _rebuild, (type(self), self.summary, self.function, self.facts), state
 
 
 def _rebuild(cls: type[CuplateError], summary: str, function: str | None, facts: dict[str, Any]) -> CuplateError:

@@ -80,7 +80,7 @@ class HotPath:
         if run is None:
             run = runner(self.signature, shape, self._namespace, several_devices=self._several)
             self._runners[shape] = run
-        first = call.values[self.signature.arrays[0].name]
+        first = call.values[self.signature.arrays[0].name]  # of the arrays: a scalar may stand before it
         head = (run, entry, config, entry.value.kernel, type(first))
         self._remember(values, plan_values(shape, head, recipes, self._sized(call, plan)))
         if entry.value.evicted:  # by another thread, before the plan was there to be forgotten

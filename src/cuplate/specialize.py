@@ -119,6 +119,10 @@ def specialize(
     >>> saxpy.inspect(arch="sm_90").cubin.resources.registers > 0
     True
     """
+    if callable(template):
+        raise DeclarationError(
+            "@specialize needs a template.", given=f"{template!r:.60}", try_='@specialize("kernel.cu.j2")'
+        )
     keywords = {
         "entry": entry, "args": args, "options": options, "tiles": tiles, "block": block, "grid": grid,
         "cluster": cluster, "shared_bytes": shared_bytes, "cooperative": cooperative, "static": static,

@@ -471,7 +471,8 @@ def _strides(shape: tuple[int, ...], layout: str) -> tuple[int, ...]:
 
 def _with_gaps(shape: tuple[int, ...]) -> tuple[int, ...]:
     """The shape of the memory behind an array with gaps: longer rows, or every other element of a single one."""
-    return (*shape[:-1], shape[-1] + _GAP) if len(shape) > 1 else (2 * shape[0],)
+    *rows, length = shape
+    return (*rows, length + _GAP) if rows else (2 * length,)
 
 
 # running --------------------------------------------------------------------------------------------------------------

@@ -134,6 +134,8 @@ class Variants:
                     len(names),
                     f"{told} differ{'s' if len(names) == 1 else ''} from the nearest stored entry {key.hex()[:16]}",
                 )
+        if self.store().get(content.key.digest, again=True) is not None:  # an old one, or another function's
+            return f"hit: stored as {content.key.hex[:16]}"
         return f"miss: {best[1]}" if best else "miss: nothing is stored for this function"
 
     def _note_variant(self, content: Content, parameters: tuple[tuple[str, Any], ...]) -> None:

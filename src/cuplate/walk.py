@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 import weakref
 from collections.abc import Mapping, Sequence
@@ -369,19 +370,30 @@ class Walk:
 
 def _drop_plans(entry: Entry[Any]) -> None:
     entry.value.evicted = True
-    for walk in list(entry.value.users):
+    for walk in _users(entry.value):
         walk.forget(entry)
     events.emit("evict", entry.value.cubin.function, tier="memory")
 
 
+def _users(loaded: Any) -> list[Walk]:
+    while True:
+        try:
+            return list(loaded.users)
+        except RuntimeError:  # another thread has just joined them; it looks at `evicted` afterwards
+            continue
+
+
 _loads: Flights[Entry[Any]] = Flights()
 _watched: weakref.WeakSet[Any] = weakref.WeakSet()
+_watching = threading.Lock()
 
 
 def _memory() -> cache.MemoryTier[Any]:
     """The tier of loaded kernels, which tells us of every kernel it lets go."""
     tier = cache.memory_tier()
     if tier not in _watched:
-        _watched.add(tier)
-        tier.on_evict(_drop_plans)
+        with _watching:
+            if tier not in _watched:
+                tier.on_evict(_drop_plans)
+                _watched.add(tier)
     return tier

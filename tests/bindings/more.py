@@ -227,6 +227,20 @@ def hungry(x: Float32[Array, " N"], *, threads: Literal[128, 1024] = 128) -> Flo
     raise NotImplementedError
 
 
+@specialize(
+    Inline("""
+extern "C" __global__ void {{ kernel }}({{ args }})
+{
+    const {{ index_t }} i = ({{ index_t }})blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < N) out[i] = value;
+}
+""")
+)
+def fill(value: f32) -> Float32[Array, " N"]:
+    """value everywhere: no array argument gives a size, so ``out=`` does."""
+    raise NotImplementedError
+
+
 MORE = (
     project,
     negate,

@@ -149,6 +149,16 @@ def test_sum_in_a_fixed_order_has_the_same_bits(cp: Any) -> None:
     assert len({float(more.total_ordered(x)) for _ in range(20)}) == 1
 
 
+def test_given_output_alone_gives_the_sizes(cp: Any) -> None:
+    """A function without array arguments fills what `out=` gives, and says that it needs it."""
+    for n in (1, 300, 300):
+        out = cp.zeros(n, cp.float32)
+        assert more.fill(2.5, out=out) is out
+        assert bool((out == 2.5).all())
+    with pytest.raises(ArgumentError, match="fill: there is no array to launch on"):
+        more.fill(2.5)
+
+
 # routes into the call -------------------------------------------------------------------------------------------------
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import threading
 import weakref
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from cuda.bindings import driver
@@ -92,7 +92,6 @@ def device_of_pointer(pointer: int) -> int:
     return int(ordinal)
 
 
-@dataclass(eq=False, slots=True, weakref_slot=True)
 class LoadedKernel:
     """A kernel that a device can run; unloaded for real when the last reference to it goes.
 
@@ -100,37 +99,64 @@ class LoadedKernel:
     Unloading waits for the kernel's work in flight, so it is right at any time, except for a graph that captured the
     kernel: such kernels are kept for good (`keep`).
 
-    Attributes
+    Parameters
     ----------
     kernel : cuda.core.Kernel
     library : driver.CUlibrary
+        Owned: unloaded with this object.
     cubin : Cubin
     device : int
-    registers : int, per thread
-    static_shared_bytes : int, per block
-    threads_per_block : int
-        Largest block that the registers allow.
-    argument_bytes : tuple of int
-        Size of each kernel argument, as the driver reports it.
+
+    Attributes
+    ----------
+    kept : bool
+        Set by `keep`.
     evicted : bool
         Set when the memory tier has let go of it.
     users : WeakSet
         Functions that hold plans for it.
     """
 
-    kernel: Kernel
-    library: Any
-    cubin: Cubin
-    device: int
-    registers: int
-    static_shared_bytes: int
-    threads_per_block: int
-    argument_bytes: tuple[int, ...]
-    kept: bool = False
-    evicted: bool = False
-    users: Any = field(default_factory=weakref.WeakSet)
-    _shared_bytes: int = DEFAULT_SHARED_BYTES
-    _lock: Any = field(default_factory=threading.Lock)
+    __slots__ = ("__weakref__", "_lock", "_shared_bytes", "cubin", "device", "evicted", "kept", "kernel", "library", "users")
+
+    def __init__(self, kernel: Kernel, library: Any, cubin: Cubin, device: int) -> None:
+        self.kernel = kernel
+        self.library = library
+        self.cubin = cubin
+        self.device = device
+        self.kept = False
+        self.evicted = False
+        self.users: weakref.WeakSet[Any] = weakref.WeakSet()
+        self._shared_bytes = DEFAULT_SHARED_BYTES
+        self._lock = threading.Lock()
+
+    @property
+    def registers(self) -> int:
+        """32-bit registers a thread."""
+        return int(self._attributes().num_regs)
+
+    @property
+    def static_shared_bytes(self) -> int:
+        """Static shared memory a block."""
+        return int(self._attributes().shared_size_bytes)
+
+    @property
+    def threads_per_block(self) -> int:
+        """Largest block that the registers and ``__launch_bounds__`` allow."""
+        return int(self._attributes().max_threads_per_block)
+
+    @property
+    def argument_bytes(self) -> tuple[int, ...]:
+        """Size of each kernel argument, as the driver reports it."""
+        handle, sizes = driver.CUkernel(int(self.kernel.handle)), list[int]()
+        while True:
+            status, _, size = driver.cuKernelGetParamInfo(handle, len(sizes))
+            if status != driver.CUresult.CUDA_SUCCESS:
+                return tuple(sizes)
+            sizes.append(int(size))
+
+    def _attributes(self) -> Any:
+        return self.kernel.attributes[self.device] if hasattr(type(self.kernel.attributes), "__getitem__") else self.kernel.attributes
 
     def keep(self) -> None:
         """Never unload: a graph has captured this kernel."""
@@ -141,17 +167,13 @@ class LoadedKernel:
     def allow_shared_bytes(self, size: int) -> None:
         """Raise the limit of dynamic shared memory, which the driver sets to 48 kB minus the static part."""
         with self._lock:
-            if (
-                size + self.static_shared_bytes <= DEFAULT_SHARED_BYTES
-                or size <= self._shared_bytes > DEFAULT_SHARED_BYTES
+            if size <= self._shared_bytes and (
+                self._shared_bytes > DEFAULT_SHARED_BYTES or size + self.static_shared_bytes <= DEFAULT_SHARED_BYTES
             ):
                 return
             attribute = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
-            handle = driver.CUkernel(int(self.kernel.handle))
-            _check(
-                "raise the shared memory limit",
-                driver.cuKernelSetAttribute(attribute, size, handle, _device(self.device)),
-            )
+            handle, device = driver.CUkernel(int(self.kernel.handle)), _device(self.device)
+            _check("raise the shared memory limit", driver.cuKernelSetAttribute(attribute, size, handle, device))
             self._shared_bytes = size
 
     def __del__(self) -> None:
@@ -164,41 +186,20 @@ _kept: list[LoadedKernel] = []
 
 
 def load(cubin: Cubin, device: int) -> LoadedKernel:
-    """Load `cubin` on `device`.
+    """Load `cubin` for `device`. The driver needs no current context for it.
 
     Raises
     ------
     LaunchError
         The driver refuses the cubin, or it lacks the kernel.
     """
-    with run_on(device):
-        library = _check("load the cubin", driver.cuLibraryLoadData(cubin.code, [], [], 0, [], [], 0))[0]
-        try:
-            handle = _check("find the kernel", driver.cuLibraryGetKernel(library, cubin.entry.encode()))[0]
-            kernel = Kernel.from_handle(int(handle))
-            attributes = kernel.attributes
-            return LoadedKernel(
-                kernel,
-                library,
-                cubin,
-                device,
-                attributes.num_regs,
-                attributes.shared_size_bytes,
-                attributes.max_threads_per_block,
-                _argument_bytes(handle),
-            )
-        except BaseException:
-            driver.cuLibraryUnload(library)
-            raise
-
-
-def _argument_bytes(handle: Any) -> tuple[int, ...]:
-    sizes: list[int] = []
-    while True:
-        status, _, size = driver.cuKernelGetParamInfo(handle, len(sizes))
-        if status != driver.CUresult.CUDA_SUCCESS:
-            return tuple(sizes)
-        sizes.append(int(size))
+    library = _check("load the cubin", driver.cuLibraryLoadData(cubin.code, [], [], 0, [], [], 0))[0]
+    try:
+        handle = _check("find the kernel", driver.cuLibraryGetKernel(library, cubin.entry.encode()))[0]
+        return LoadedKernel(Kernel.from_handle(int(handle)), library, cubin, device)
+    except BaseException:
+        driver.cuLibraryUnload(library)
+        raise
 
 
 def prepare(grid: Grid, loaded: LoadedKernel) -> LaunchConfig:
