@@ -240,7 +240,7 @@ def _cupy(gpu: Gpu) -> Any:
     module.cuda = SimpleNamespace(
         get_current_stream=lambda device=None: SimpleNamespace(ptr=gpu.stream),
         Device=gpu.on,
-        ExternalStream=lambda pointer, device=None: gpu.on_stream(pointer),
+        Stream=SimpleNamespace(from_external=lambda stream: gpu.on_stream(stream.__cuda_stream__()[1])),
         runtime=SimpleNamespace(
             streamIsCapturing=lambda pointer: pointer in gpu.capturing, getDevice=lambda: gpu.current
         ),

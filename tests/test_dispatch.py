@@ -168,4 +168,4 @@ def test_generated_text_is_registered() -> None:
     one, two = dispatcher(signature(f), namespace()), dispatcher(signature(f), namespace())
     assert one.__code__.co_filename != two.__code__.co_filename
     assert linecache.getline(one.__code__.co_filename, 1).startswith("def f(alpha=_missing, x=_missing, bias=None, ")
-    assert inspect.getsource(one).splitlines()[-1].strip().startswith("return _cold(_more, _unknown, alpha, x, bias,")
+    assert "return _cold(_more, _unknown, alpha, x, bias," in inspect.getsource(one)

@@ -74,21 +74,22 @@ def dispatcher(
     for p in signature.parameters:
         heads.append(f"{p.name}={f'_default_{p.name}' if f'_default_{p.name}' in defaults else '_missing'}")
     heads += ["out=None", "stream=None", "**_unknown"]
-    passed = ", ".join([*arguments, *parameters, "out", "stream"])
+    cold = f"return _cold(_more, _unknown, {', '.join([*arguments, *parameters, 'out', 'stream'])})"
     run = ", ".join(["_plan", "out", *arguments])
-    text = f"""\
-def {signature.function}({", ".join(heads)}):
-    try:
-        _plan = _plans[{_plan_key(signature, aligned, several_devices)}]
-    except _absent:
-        _plan = None
-    if _plan is not None and stream is None and not _more and not _unknown and not _listeners:
-        _result = _plan[0]({run})
-        if _result is not _again:
-            return _result
-    return _cold(_more, _unknown, {passed})
-"""
-    return _make(text, signature.function, namespace)
+    lines = [
+        f"def {signature.function}({', '.join(heads)}):",
+        "    try:",
+        f"        _plan = _plans[{_plan_key(signature, aligned, several_devices)}]",
+        "    except _absent:",
+        f"        {cold}",
+        "    if stream is not None or _more or _unknown or _listeners:",
+        f"        {cold}",
+        f"    _result = _plan[0]({run})",
+        "    if _result is _again:",
+        f"        {cold}",
+        "    return _result",
+    ]
+    return _make("\n".join(lines) + "\n", signature.function, namespace)
 
 
 def key_function(
@@ -162,82 +163,84 @@ def runner(
     current stream and launches; it makes no check that the plan key has made already.
     """
     namespace["_refused"] = Exception  # by a name that no argument can have
-    return _make(_runner_text(signature, shape, several_devices), f"_run_{signature.function}", namespace)
+    name = f"_run_{signature.function}"
+    head = f"def {name}({', '.join(['_plan', 'out', *(a.name for a in signature.arguments)])}):"
+    lines = [head, *(f"    {line}" for line in _runner_lines(shape, several_devices))]
+    return _make("\n".join(lines) + "\n", name, namespace)
 
 
-def _runner_text(signature: Signature, shape: RunnerShape, several_devices: bool) -> str:
+def _runner_lines(shape: RunnerShape, several_devices: bool) -> list[str]:
+    """The body of a runner."""
     integers = [f"_i{i}" for i, (kind, _) in enumerate(shape.recipes) if kind == "int"]
     fields = ["_run", "_entry", "_config", "_kernel", "_owner_class", *integers]
     for name in (*shape.outputs, *shape.scratch):
         fields += [f"_shape_{name}", f"_dtype_{name}", f"_bytes_{name}"]
     fields += [f"_bytes_{n}" for n in shape.present]
-    arguments = [a.name for a in signature.arguments]
-    lines = [f"def _run_{signature.function}({', '.join(['_plan', 'out', *arguments])}):"]
+    lines = [f"{', '.join(fields)} = _plan"]
     add = lines.append
-    add(f"    {', '.join(fields)} = _plan")
     for name in shape.present:
-        add(f"    _p_{name} = {name}.data.ptr")
+        add(f"_p_{name} = {name}.data.ptr")
     for name in shape.written:
         for other in shape.present:
             if other != name:
-                add(f"    {_overlap(name, other)}")
-                add("        return _again")
-    _outputs(shape, add, several_devices)
+                add(_overlap(name, other))
+                add("    return _again")
+    lines += _output_lines(shape, several_devices)
     for name in shape.scratch:
-        add(f"    {name} = _empty(_shape_{name}, _dtype_{name})")
-        add(f"    _p_{name} = {name}.data.ptr")
-    add("    _stream_pointer = _current_stream().ptr")
-    add("    _stream = _streams.get(_stream_pointer) or _wrap_stream(_stream_pointer)")
-    add("    if _stream_pointer and _is_capturing(_stream_pointer):")
-    add("        _keep(_entry)")
+        add(f"{name} = _empty(_shape_{name}, _dtype_{name})")
+        add(f"_p_{name} = {name}.data.ptr")
+    add(f"_stream_pointer = _current_stream({'' if several_devices else 0}).ptr")
+    add("_stream = _streams.get(_stream_pointer) or _wrap_stream(_stream_pointer)")
+    add("if _stream_pointer and _is_capturing(_stream_pointer):")
+    add("    _keep(_entry)")
     scalars = [name for kind, name in shape.recipes if kind == "scalar"]
     encoded = {name: f"_encode_{name}({name})" for name in scalars}
     if shape.zeroed:  # a scalar that is refused must be so before anything is zeroed
         for name in dict.fromkeys(scalars):
-            add(f"    _s_{name} = {encoded[name]}")
+            add(f"_s_{name} = {encoded[name]}")
             encoded[name] = f"_s_{name}"
     for name in shape.zeroed:
-        add(f"    _zero(_p_{name}, _bytes_{name}, _stream)")
-    add("    _entry.tick = _next_tick()")
-    add("    _hits.cell.hits += 1")
+        add(f"_zero(_p_{name}, _bytes_{name}, _stream)")
+    add("_entry.tick = _next_tick()")
+    add("_hits.cell.hits += 1")
     values = ["_stream", "_config", "_kernel"]
     for i, (kind, name) in enumerate(shape.recipes):
         values.append({"array": f"_p_{name}", "scalar": encoded.get(name, ""), "int": f"_i{i}"}[kind])
-    add("    try:")
-    add(f"        _launch({', '.join(values)})")
-    add("    except _refused:")  # the cold path tries again, and says what is wrong
-    add("        return _again")
-    add(f"    return {_returned(shape)}")
-    return "\n".join(lines) + "\n"
+    add("try:")
+    add(f"    _launch({', '.join(values)})")
+    add("except _refused:")  # the cold path tries again, and says what is wrong
+    add("    return _again")
+    add(f"return {_returned(shape)}")
+    return lines
 
 
-def _outputs(shape: RunnerShape, add: Callable[[str], None], several_devices: bool) -> None:
+def _output_lines(shape: RunnerShape, several_devices: bool) -> list[str]:
     """Allocate the outputs; a single one may be given, and then must be what the plan expects and overlap nothing."""
-    fresh = [f"{n} = _empty(_shape_{n}, _dtype_{n})" for n in shape.outputs]
-    if len(shape.outputs) == 1:
-        (name,) = shape.outputs
-        add("    if out is None:")
-        add(f"        {fresh[0].replace(f'{name} =', 'out =', 1)}")
-        add(f"        _p_{name} = out.data.ptr")
-        add(f"    elif (out.__class__ is not _owner_class or out.dtype is not _dtype_{name}")
-        elsewhere = " or out.data.device_id != _current_device()" if several_devices else ""
-        add(f"            or out.shape != _shape_{name} or not out._c_contiguous{elsewhere}):")
-        add("        return _again")
-        add("    else:")
-        add(f"        _p_{name} = out.data.ptr")
-        for other in shape.present:
-            add(f"        {_overlap(name, other)}")
-            add("            return _again")
-        return
-    add("    if out is not None:")
-    add("        return _again")
-    for name, line in zip(shape.outputs, fresh, strict=True):
-        add(f"    {line}")
-        add(f"    _p_{name} = {name}.data.ptr")
+    if len(shape.outputs) != 1:
+        lines = ["if out is not None:", "    return _again"]
+        for name in shape.outputs:
+            lines += [f"{name} = _empty(_shape_{name}, _dtype_{name})", f"_p_{name} = {name}.data.ptr"]
+        return lines
+    (name,) = shape.outputs
+    elsewhere = " or out.data.device_id != _current_device()" if several_devices else ""
+    lines = [
+        "if out is None:",
+        f"    out = _empty(_shape_{name}, _dtype_{name})",
+        f"    _p_{name} = out.data.ptr",
+        f"elif (out.__class__ is not _owner_class or out.dtype is not _dtype_{name}",
+        f"        or out.shape != _shape_{name} or not out._c_contiguous{elsewhere}):",
+        "    return _again",
+        "else:",
+        f"    _p_{name} = out.data.ptr",
+    ]
+    for other in shape.present:
+        lines += [f"    {_overlap(name, other)}", "        return _again"]
+    return lines
 
 
 def _overlap(a: str, b: str) -> str:
-    return f"if _p_{a} < _p_{b} + _bytes_{b} and _p_{b} < _p_{a} + _bytes_{a}:"
+    """Whether two ranges of bytes share one, with one subtraction: pointers are long integers, and slow to add."""
+    return f"if -_bytes_{a} < _p_{a} - _p_{b} < _bytes_{b}:"
 
 
 def _returned(shape: RunnerShape) -> str:

@@ -54,7 +54,14 @@ class HotPath:
         self.function: FunctionType = dispatcher(self.signature, self._namespace)
 
     def offer(
-        self, gpu: Any, call: Call, plan: Plan, recipes: tuple[Recipe, ...], entry: Entry[Any], config: Any
+        self,
+        gpu: Any,
+        binding: Binding,
+        call: Call,
+        plan: Plan,
+        recipes: tuple[Recipe, ...],
+        entry: Entry[Any],
+        config: Any,
     ) -> None:
         """Let the hot path take the next call like this one, if its key says all about it.
 
@@ -62,27 +69,19 @@ class HotPath:
         ----------
         gpu : module
             ``cuplate.backend.cuda.device``.
-        call, plan, recipes, entry, config
+        binding, call, plan, recipes, entry, config
             A call that has just been launched, and how.
         """
         if not self._is_plain(call):
             return
-        self._equip(gpu, call.owner)
-        assert call.device is not None
-        if self._several and self._namespace["_current_device"]() != call.device[1]:
-            return
-        values = [
-            call.values[n]
-            for n in (*(a.name for a in self.signature.arguments), *(p.name for p in self.signature.parameters))
-        ]
-        shape = self._shape(call, plan, recipes)
-        run = self._runners.get(shape)
-        if run is None:
-            run = runner(self.signature, shape, self._namespace, several_devices=self._several)
-            self._runners[shape] = run
-        first = call.values[self.signature.arrays[0].name]  # of the arrays: a scalar may stand before it
-        head = (run, entry, config, entry.value.kernel, type(first))
-        self._remember(values, plan_values(shape, head, recipes, self._sized(call, plan)))
+        with self._lock:
+            if binding is not self.binding:
+                return  # the template was read again while this call was under way
+            self._equip(gpu, call.owner)
+            assert call.device is not None
+            if self._several and self._namespace["_current_device"]() != call.device[1]:
+                return
+            self._remember(call, plan, recipes, entry, config)
         if entry.value.evicted:  # by another thread, before the plan was there to be forgotten
             self.forget(entry)
 
@@ -94,10 +93,19 @@ class HotPath:
             self._runners.clear()
             self.plans.clear()
 
-    def _remember(self, values: list[Any], plan: tuple[Any, ...]) -> None:
+    def _remember(self, call: Call, plan: Plan, recipes: tuple[Recipe, ...], entry: Entry[Any], config: Any) -> None:
+        shape = self._shape(call, plan, recipes)
+        run = self._runners.get(shape)
+        if run is None:
+            run = runner(self.signature, shape, self._namespace, several_devices=self._several)
+            self._runners[shape] = run
+        names = (*(a.name for a in self.signature.arguments), *(p.name for p in self.signature.parameters))
+        key = self._namespace["_key_of"](*(call.values[n] for n in names))
+        first = call.values[self.signature.arrays[0].name]  # of the arrays: a scalar may stand before it
+        head = (run, entry, config, entry.value.kernel, type(first))
         if len(self.plans) >= PLANS:
             self.plans.clear()
-        self.plans[self._namespace["_key_of"](*values)] = plan
+        self.plans[key] = plan_values(shape, head, recipes, self._sized(call, plan))
 
     def forget(self, entry: Entry[Any]) -> None:
         """Drop every plan that leads to `entry`."""
@@ -117,28 +125,27 @@ class HotPath:
         )
 
     def _equip(self, gpu: Any, owner: Any) -> None:
-        """Give the generated code the names that exist only with CuPy and a driver; once."""
-        with self._lock:
-            if "_launch" in self._namespace:
-                return
-            self._several = gpu.device_count() > 1
-            cuda = owner.cupy.cuda
-            self._namespace.update(
-                _empty=owner.cupy.ndarray,
-                _current_stream=cuda.get_current_stream,
-                _is_capturing=cuda.runtime.streamIsCapturing,
-                _current_device=cuda.runtime.getDevice,
-                _streams=gpu.streams,
-                _wrap_stream=gpu.stream_of,
-                _keep=_keep,
-                _zero=gpu.zero,
-            )
-            aligned = self._aligned()
-            key_of = key_function(self.signature, self._namespace, aligned, several_devices=self._several)
-            self._namespace["_key_of"] = key_of
-            code = dispatcher(self.signature, self._namespace, aligned, several_devices=self._several).__code__
-            self.function.__code__ = code
-            self._namespace["_launch"] = gpu.launch  # last: says that all is there
+        """Give the generated code the names that exist only with CuPy and a driver; once, under the lock."""
+        if "_launch" in self._namespace:
+            return
+        self._several = gpu.device_count() > 1
+        cuda = owner.cupy.cuda
+        self._namespace.update(
+            _empty=owner.cupy.ndarray,
+            _current_stream=cuda.get_current_stream,
+            _is_capturing=cuda.runtime.streamIsCapturing,
+            _current_device=cuda.runtime.getDevice,
+            _streams=gpu.streams,
+            _wrap_stream=gpu.stream_of,
+            _keep=_keep,
+            _zero=gpu.zero,
+        )
+        aligned = self._aligned()
+        key_of = key_function(self.signature, self._namespace, aligned, several_devices=self._several)
+        self._namespace["_key_of"] = key_of
+        code = dispatcher(self.signature, self._namespace, aligned, several_devices=self._several).__code__
+        self.function.__code__ = code
+        self._namespace["_launch"] = gpu.launch  # last: says that all is there
 
     def _aligned(self) -> tuple[tuple[str, int], ...]:
         names = {a.name for a in self.signature.arrays}

@@ -151,7 +151,7 @@ def _dress(walk: Walk, function: Any) -> Any:
     dressed = functools.wraps(function)(walk.hot.function)
     attributes = {
         "reference": function,
-        "template": walk.binding.template.name,
+        "template": walk.variants.binding.template.name,
         "inspect": walk.inspection.inspect,
         "compile": walk.inspection.compile,
         "explain": walk.inspection.explain,

@@ -68,27 +68,25 @@ class Walk:
         self.name = signature.function
         self._declared = (template, anchor, keywords)
         self.counter = HitCounter.of_function()
-        self.variants = Variants(self._read_binding(), self.counter, keywords["policy"])
+        self.variants = self._fresh_variants()
         self.inspection = Inspection(self.variants)
         arguments.check_defaults(signature)
         self._encoders = {s.name: arguments.encoder(s, self.name) for s in signature.scalars}
-        self.hot = HotPath(self.binding, self.counter, self.cold, self._encoders, reference.__module__)
+        self.hot = HotPath(self.variants.binding, self.counter, self.cold, self._encoders, reference.__module__)
         self._ready: dict[Any, Ready] = {}  # plans of the calls that the hot path does not take
 
-    @property
-    def binding(self) -> Binding:
-        """The decoration, with the template as it was last read."""
-        return self.variants.binding
-
-    def _read_binding(self) -> Binding:
+    def _fresh_variants(self) -> Variants:
+        """The decoration with the template as it is now, and nothing rendered yet."""
         template, anchor, keywords = self._declared
-        return read_binding(self.signature, template, anchor=anchor, keywords=keywords)
+        binding = read_binding(self.signature, template, anchor=anchor, keywords=keywords)
+        return Variants(binding, self.counter, keywords["policy"])
 
     # a call -----------------------------------------------------------------------------------------------------------
 
     def cold(self, more: Sequence[Any], unknown: Mapping[str, Any], *given: Any) -> Any:
         """Any call that the hot path does not take: checked from the ground up, then planned, compiled and launched."""
-        call = check_call(self.binding, self._by_name(given), more, unknown)
+        variants = self.variants  # one template for the whole call, whatever reload() does meanwhile
+        call = check_call(variants.binding, self._by_name(given), more, unknown)
         for name, encode in self._encoders.items():
             encode(call.values[name])  # a wrong scalar is refused before anything is compiled, or zeroed
         if call.device is None or call.owner is None:
@@ -113,7 +111,8 @@ class Walk:
             )
         pointer = self._stream(call, call.device[1])
         own_stream = call.values.get("stream") is not None
-        return self._launch(call, self._find_ready(call, pointer), pointer, own_stream=own_stream)
+        ready = self._find_ready(variants, call, pointer)
+        return self._launch(variants, call, ready, pointer, own_stream=own_stream)
 
     def _stream(self, call: Call, device: int) -> int:
         """Pointer of the stream to launch on: the given one, or the one on which all arrays are in order.
@@ -149,12 +148,12 @@ class Walk:
 
     # from a call to a loaded kernel -----------------------------------------------------------------------------------
 
-    def _find_ready(self, call: Call, stream: int) -> Ready | None:
+    def _find_ready(self, variants: Variants, call: Call, stream: int) -> Ready | None:
         """The plan of a call with its kernel loaded; None when there is nothing to launch."""
-        key = self._ready_key(call)
+        key = variants, *self._ready_key(variants.binding, call)
         ready = self._ready.get(key)
         if ready is None:
-            ready = self._make_ready(call, stream, key)
+            ready = self._make_ready(variants, call, stream, key)
         else:
             self.counter.cell.hits += 1
             ready.entry.tick = next_tick()
@@ -162,22 +161,29 @@ class Walk:
                 events.emit("hit", self.name, key=ready.content.key.hex, tier="memory")
         return ready
 
-    def _ready_key(self, call: Call) -> Any:
-        aligned = [(f.array, f.value) for f in self.binding.facts if f.name == "aligned" and f.value]
+    def _ready_key(self, binding: Binding, call: Call) -> tuple[Any, ...]:
+        aligned = [(f.array, f.value) for f in binding.facts if f.name == "aligned" and f.value]
         arrays = tuple(a and (n, a.dtype, a.shape, a.strides) for n, a in call.arrays.items())
         alignments = tuple(a.aligned(size) for n, size in aligned if (a := call.arrays.get(n)) is not None)
         return call.device, arrays, alignments, tuple(arguments.parameter_key(v) for _, v in call.parameters)
 
-    def _make_ready(self, call: Call, stream: int, key: Any) -> Ready | None:
+    def _make_ready(self, variants: Variants, call: Call, stream: int, key: Any) -> Ready | None:
         from cuplate.backend.cuda import device as gpu
 
         assert call.device is not None and call.owner is not None
         number = call.device[1]
         facts = gpu.device_facts(number)
-        plan = self._plan(call, self.binding.options.target(facts.arch), facts.limits)
+        plan = make_plan(
+            variants.binding,
+            call.solved,
+            call.parameters,
+            arch=variants.binding.options.target(facts.arch),
+            limits=facts.limits,
+            called_as=call.called_as(self.name),
+        )
         if plan.empty:
             return None
-        content = self.variants.content(plan)
+        content = variants.content(plan)
         entry = _memory().get((content.key.digest, number))
         if entry is not None:
             events.emit("hit", self.name, key=content.key.hex, tier="memory")
@@ -190,7 +196,7 @@ class Walk:
                     called_as=call.called_as(self.name),
                     try_="call it once with these parameters before the capture begins",
                 )
-            entry = self._load(gpu, content, number)
+            entry = self._load(gpu, variants, content, number)
         loaded = entry.value
         recipes = make_recipes(content.slots, plan.integers)
         self._check_loaded(gpu, plan, recipes, loaded, facts.limits)
@@ -204,12 +210,7 @@ class Walk:
             self._ready.pop(key, None)
         return ready
 
-    def _plan(self, call: Call, arch: str, limits: Any) -> Plan:
-        return make_plan(
-            self.binding, call.solved, call.parameters, arch=arch, limits=limits, called_as=call.called_as(self.name)
-        )
-
-    def _load(self, gpu: Any, content: Content, number: int) -> Entry[Any]:
+    def _load(self, gpu: Any, variants: Variants, content: Content, number: int) -> Entry[Any]:
         """The loaded kernel, from the cubin that disk or compiler gives; once for all threads that want it now."""
         events.emit("miss", self.name, key=content.key.hex, tier="memory")
         key = (content.key.digest, number)
@@ -217,7 +218,7 @@ class Walk:
         def load() -> Entry[Any]:
             entry = _memory().get(key)
             if entry is None:  # else another thread has landed since this one looked
-                cubin = self.variants.obtain(content).cubin
+                cubin = variants.obtain(content).cubin
                 start = time.perf_counter()
                 entry = _memory().put(key, gpu.load(cubin, number))
                 events.emit("load", self.name, key=content.key.hex, seconds=time.perf_counter() - start, device=number)
@@ -274,7 +275,7 @@ class Walk:
 
     # launch -----------------------------------------------------------------------------------------------------------
 
-    def _launch(self, call: Call, ready: Ready | None, pointer: int, *, own_stream: bool) -> Any:
+    def _launch(self, variants: Variants, call: Call, ready: Ready | None, pointer: int, *, own_stream: bool) -> Any:
         from cuplate.backend.cuda import device as gpu
 
         assert call.owner is not None and call.device is not None
@@ -287,7 +288,7 @@ class Walk:
                 outputs[output.name] = call.owner.empty(shape, dtype, number, order)
         if ready is not None:
             self._run(gpu, call, ready, outputs, pointer, order)
-            self.hot.offer(gpu, call, ready.plan, ready.recipes, ready.entry, ready.config)
+            self.hot.offer(gpu, variants.binding, call, ready.plan, ready.recipes, ready.entry, ready.config)
         values = [outputs[o.name] for o in self.signature.outputs]
         if self.signature.result_type is not None:
             return self.signature.result_type(*values)
@@ -351,20 +352,16 @@ class Walk:
     def cache_clear(self) -> None:
         """Forget plans, renders and loaded kernels; what is on disk stays."""
         entries = {id(r.entry): r.entry for r in list(self._ready.values())}
-        self._forget_all()
+        self.variants.clear()
+        self.hot.plans.clear()
+        self._ready.clear()
         for entry in entries.values():
             _memory().discard(entry.key)
 
     def reload(self) -> None:
         """Read the template again; equal renders keep their cubins."""
-        binding = self._read_binding()
-        self.variants.binding = binding
-        self.hot.rebind(binding)
-        self._forget_all()
-
-    def _forget_all(self) -> None:
-        self.variants.clear()
-        self.hot.plans.clear()
+        self.variants = self.inspection.variants = self._fresh_variants()
+        self.hot.rebind(self.variants.binding)
         self._ready.clear()
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import operator
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from cuplate.arguments import ArraySpec, Described, dtype_name, packed_strides
@@ -138,6 +139,16 @@ def _sizes(name: str, values: Any, spec: ArraySpec, function: str) -> tuple[int,
         ) from None
 
 
+@dataclass(frozen=True, slots=True)
+class _Pointer:
+    """A stream pointer as what CuPy takes streams from."""
+
+    pointer: int
+
+    def __cuda_stream__(self) -> tuple[int, int]:
+        return 0, self.pointer
+
+
 class _Cupy:
     name = "cupy"
     has_current_stream = True
@@ -170,7 +181,8 @@ class _Cupy:
         if stream is None:
             yield
         else:
-            with self.cupy.cuda.ExternalStream(stream, device):
+            external = getattr(self.cupy.cuda.Stream, "from_external", None)
+            with external(_Pointer(stream)) if external else self.cupy.cuda.ExternalStream(stream, device):
                 yield
 
     def current_stream(self, device: int) -> int:

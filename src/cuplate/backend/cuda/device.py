@@ -117,7 +117,18 @@ class LoadedKernel:
         Functions that hold plans for it.
     """
 
-    __slots__ = ("__weakref__", "_lock", "_shared_bytes", "cubin", "device", "evicted", "kept", "kernel", "library", "users")
+    __slots__ = (
+        "__weakref__",
+        "_lock",
+        "_shared_bytes",
+        "cubin",
+        "device",
+        "evicted",
+        "kept",
+        "kernel",
+        "library",
+        "users",
+    )
 
     def __init__(self, kernel: Kernel, library: Any, cubin: Cubin, device: int) -> None:
         self.kernel = kernel
@@ -156,7 +167,7 @@ class LoadedKernel:
             sizes.append(int(size))
 
     def _attributes(self) -> Any:
-        return self.kernel.attributes[self.device] if hasattr(type(self.kernel.attributes), "__getitem__") else self.kernel.attributes
+        return self.kernel.attributes[self.device]
 
     def keep(self) -> None:
         """Never unload: a graph has captured this kernel."""
