@@ -54,16 +54,19 @@ VALUES = {
 
 
 def expr(text: str | int, **facts: object) -> Expression:
+    """The text parsed with the names of this file."""
     return parse(text, names=NAMES, arrays=ARRAYS, function="saxpy", where='tiles["N"]', **facts)
 
 
 def refused(text: object) -> ExpressionError:
+    """The error of parsing."""
     with pytest.raises(ExpressionError) as caught:
         expr(text)
     return caught.value
 
 
 def failed(text: str, **values: object) -> ExpressionError:
+    """The error of evaluating."""
     with pytest.raises(ExpressionError) as caught:
         expr(text).evaluate({**VALUES, **values})
     return caught.value

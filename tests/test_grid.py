@@ -18,6 +18,7 @@ SMALL = Limits(arch=90, shared_memory_bytes=1000, grid=(400, 4, 3))
 
 
 def refused(call, *arguments, **options) -> LaunchError:  # type: ignore[no-untyped-def]
+    """The error of a call."""
     with pytest.raises(LaunchError) as caught:
         call(*arguments, **options)
     return caught.value
@@ -217,6 +218,7 @@ def test_bad_block(block: tuple[int, ...], message: str) -> None:
 
 
 def make(**changes: object) -> Grid:
+    """A good grid with some fields changed."""
     return Grid(**{"grid": (4, 2, 1), "block": (128, 1, 1), **changes})  # type: ignore[arg-type]
 
 

@@ -16,7 +16,7 @@ def run(name: str, *options: str) -> subprocess.CompletedProcess[str]:
     """One example in a fresh process."""
     return subprocess.run(
         [sys.executable, str(ROOT / "examples" / name), *options],
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, [str(ROOT / "src"), os.environ.get("PYTHONPATH")]))},
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), os.environ.get("PYTHONPATH", "")])},
         capture_output=True,
         text=True,
         timeout=300,
