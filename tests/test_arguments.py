@@ -30,16 +30,11 @@ from cuplate import (
     specialize,
     subscribe,
 )
-from cuplate.arguments import (
-    Described,
-    check_overlap,
-    check_writable,
-    encoder,
-    is_packed,
-    packed_strides,
-    parameter_key,
-)
+from cuplate.arguments import Described, is_packed, packed_strides
+from cuplate.encode import encoder
 from cuplate.errors import CuplateError
+from cuplate.layout import check_overlap, check_writable
+from cuplate.parameters import parameter_key
 from cuplate.signature import ScalarArgument
 from tests.doubles import Gpu, install
 

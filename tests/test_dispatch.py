@@ -109,7 +109,7 @@ def test_a_runner_passes_the_list_in_the_kernels_order() -> None:
         None,
         _again=object(),
         _empty=empty,
-        _current_stream=lambda: type("S", (), {"ptr": 7})(),
+        _current_stream=lambda device=None: type("S", (), {"ptr": 7})(),
         _streams={},
         _wrap_stream=lambda pointer: f"stream {pointer}",
         _is_capturing=lambda pointer: True,

@@ -23,7 +23,9 @@ options headers
 library dialect names origin template
 views
 grid signature
-arguments
+parameters
+arguments encode
+solve layout
 binding
 plan
 dispatch
@@ -43,7 +45,6 @@ walk
 specialize
 testing
 kernels
-cli __main__
 """
 RANK = {room: rank for rank, line in enumerate(ROOMS.strip().splitlines()) for room in line.split()}
 

@@ -6,13 +6,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from cuplate import arguments as checks
-from cuplate.arguments import ArraySpec, Described, Solved
+from cuplate.arguments import ArraySpec, Described, bind
 from cuplate.backend import owners
 from cuplate.backend.owners import Owner
 from cuplate.binding import Binding
 from cuplate.errors import ArgumentError, LayoutError
+from cuplate.layout import check_devices, check_layout, check_overlap, check_writable
+from cuplate.parameters import check_parameters, dtype_name, no_dtype
 from cuplate.signature import ArrayArgument
+from cuplate.solve import Solved, solve
 
 __all__ = ["Call", "check_call"]
 
@@ -93,8 +95,8 @@ class _Checker:
         self.arrays: dict[str, Described | None] = {}
 
     def check(self, given: Mapping[str, Any], more: Sequence[Any], unknown: Mapping[str, Any]) -> Call:
-        values = checks.bind(self.signature, given, more, unknown, partial=self.partial)
-        parameters = checks.check_parameters(self.signature, values)
+        values = bind(self.signature, given, more, unknown, partial=self.partial)
+        parameters = check_parameters(self.signature, values)
         for argument in self.signature.arrays:
             value = self._spec(argument, values) if self.partial else values[argument.name]
             if value is None and argument.optional:
@@ -105,8 +107,8 @@ class _Checker:
         for name, value in outputs.items():
             self._describe(name, value)
         present = [a for a in self.arrays.values() if a is not None]
-        device = checks.check_devices(present, self.function)
-        solved = checks.solve(self.signature, self.arrays, dict(parameters), outputs)
+        device = check_devices(present, self.function)
+        solved = solve(self.signature, self.arrays, dict(parameters), outputs)
         self._check_layouts()
         first = self.owners[0] if self.owners else None
         return Call(values, parameters, self.arrays, first, tuple(self.owners), device, outputs, solved)
@@ -137,7 +139,7 @@ class _Checker:
         if argument.dtype_parameter is None:
             return argument.dtypes[0]
         value = values[argument.dtype_parameter]
-        return checks.dtype_name(value, lambda: checks.no_dtype(argument, value, self.function))
+        return dtype_name(value, lambda: no_dtype(argument, value, self.function))
 
     def _given_outputs(self, out: Any) -> dict[str, Any]:
         names = [o.name for o in self.signature.outputs]
@@ -159,10 +161,10 @@ class _Checker:
             if array is None:
                 continue
             if argument.name in written:
-                checks.check_writable(array, self.function)
+                check_writable(array, self.function)
                 self._check_zeroed(array)
-            checks.check_layout(array, self.binding.facts, argument.axes, self.function)
-        checks.check_overlap([a for a in self.arrays.values() if a is not None], written, self.function)
+            check_layout(array, self.binding.facts, argument.axes, self.function)
+        check_overlap([a for a in self.arrays.values() if a is not None], written, self.function)
 
     def _check_zeroed(self, array: Described) -> None:
         if array.name in self.binding.zeroed and array.order == "strided":

@@ -6,13 +6,15 @@ import threading
 from types import FunctionType
 from typing import Any
 
-from cuplate import arguments, events
+from cuplate import events
+from cuplate.arguments import product
 from cuplate.binding import Binding
 from cuplate.cache.memory import Entry, next_tick
 from cuplate.cache.stats import HitCounter
 from cuplate.call import Call
 from cuplate.dispatch import RunnerShape, dispatcher, key_function, plan_values, runner
 from cuplate.dtypes import DTYPES
+from cuplate.parameters import parameter_key
 from cuplate.plan import Plan, Recipe
 
 __all__ = ["HotPath"]
@@ -45,7 +47,7 @@ class HotPath:
             "_plans": self.plans,
             "_cold": cold,
             "_listeners": events.listeners,
-            "_value_key": arguments.parameter_key,
+            "_value_key": parameter_key,
             "_hits": counter,
             "_next_tick": next_tick,
             "_result_type": self.signature.result_type,
@@ -169,7 +171,7 @@ class HotPath:
         owner: Any = call.owner
         sized = {n: (a.shape, None, a.size * a.itemsize) for n, a in call.arrays.items() if a is not None}
         for name, shape, dtype in (*plan.outputs, *((n, (size,), d) for n, size, d in plan.scratch)):
-            sized[name] = (shape, owner.dtype(dtype), arguments.product(shape) * DTYPES[dtype].itemsize)
+            sized[name] = (shape, owner.dtype(dtype), product(shape) * DTYPES[dtype].itemsize)
         return sized
 
 

@@ -8,13 +8,15 @@ from dataclasses import dataclass, replace
 from types import SimpleNamespace
 from typing import Any
 
-from cuplate.arguments import Described, Solved, check_require, packed_strides, product
+from cuplate.arguments import Described, packed_strides, product
 from cuplate.binding import Binding
 from cuplate.dtypes import DTYPES
 from cuplate.errors import ArgumentError, CuplateError, LaunchError, TemplateError
 from cuplate.expression import Expression
 from cuplate.grid import Grid, Limits, Tile, check_block, cover, tile_index
+from cuplate.parameters import check_require
 from cuplate.signature import ArrayArgument
+from cuplate.solve import Solved
 from cuplate.specialization import ArrayFacts, AxisFacts, Slot, Specialization
 
 __all__ = ["Plan", "Recipe", "make_plan", "make_recipes", "match_slots"]

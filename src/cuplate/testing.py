@@ -15,12 +15,13 @@ from typing import Any
 
 import numpy as np
 
-from cuplate.arguments import Described, dtype_name, packed_strides, product
+from cuplate.arguments import Described, packed_strides, product
 from cuplate.binding import Binding
 from cuplate.dtypes import DTYPES
 from cuplate.errors import ArgumentError, CuplateError, ExpressionError
 from cuplate.expression import DEVICE_FACTS
 from cuplate.inspection import Inspection
+from cuplate.parameters import dtype_name
 from cuplate.signature import ArrayArgument, Axis, Parameter, Signature
 
 __all__ = ["CheckError", "Checked", "check"]

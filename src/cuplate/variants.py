@@ -9,7 +9,6 @@ import warnings
 from typing import Any
 
 from cuplate import cache, config, events
-from cuplate.arguments import parameter_key
 from cuplate.binding import Binding
 from cuplate.cache.stats import HitCounter, count
 from cuplate.compile import Obtained, obtain
@@ -17,6 +16,7 @@ from cuplate.content import Content, make_content
 from cuplate.cubin import Cubin, decode
 from cuplate.errors import DeclarationError, VariantWarning
 from cuplate.key import difference
+from cuplate.parameters import parameter_key
 from cuplate.plan import Plan
 from cuplate.specialization import Specialization
 

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from cuplate import arguments, cache, events
+from cuplate import cache, events
+from cuplate.arguments import product
 from cuplate.backend import owners
 from cuplate.binding import Binding, read_binding
 from cuplate.cache.memory import Entry, next_tick
@@ -20,11 +21,13 @@ from cuplate.compile import Flights
 from cuplate.content import Content
 from cuplate.dispatch import MISSING
 from cuplate.dtypes import DTYPES
+from cuplate.encode import encoder
 from cuplate.errors import ArgumentError, CaptureError, DeviceError, LaunchError
 from cuplate.grid import Grid
 from cuplate.grid import check as check_grid
 from cuplate.hotpath import PLANS, HotPath
 from cuplate.inspection import Inspection
+from cuplate.parameters import check_defaults, parameter_key
 from cuplate.plan import INT_MAX, Plan, Recipe, make_plan, make_recipes
 from cuplate.signature import Signature
 from cuplate.variants import Variants
@@ -70,8 +73,8 @@ class Walk:
         self.counter = HitCounter.of_function()
         self.variants = self._fresh_variants()
         self.inspection = Inspection(self.variants)
-        arguments.check_defaults(signature)
-        self._encoders = {s.name: arguments.encoder(s, self.name) for s in signature.scalars}
+        check_defaults(signature)
+        self._encoders = {s.name: encoder(s, self.name) for s in signature.scalars}
         self.hot = HotPath(self.variants.binding, self.counter, self.cold, self._encoders, reference.__module__)
         self._ready: dict[Any, Ready] = {}  # plans of the calls that the hot path does not take
 
@@ -165,7 +168,7 @@ class Walk:
         aligned = [(f.array, f.value) for f in binding.facts if f.name == "aligned" and f.value]
         arrays = tuple(a and (n, a.dtype, a.shape, a.strides) for n, a in call.arrays.items())
         alignments = tuple(a.aligned(size) for n, size in aligned if (a := call.arrays.get(n)) is not None)
-        return call.device, arrays, alignments, tuple(arguments.parameter_key(v) for _, v in call.parameters)
+        return call.device, arrays, alignments, tuple(parameter_key(v) for _, v in call.parameters)
 
     def _make_ready(self, variants: Variants, call: Call, stream: int, key: Any) -> Ready | None:
         from cuplate.backend.cuda import device as gpu
@@ -263,7 +266,7 @@ class Walk:
                 )
 
     def _check_resident(self, grid: Grid, capacity: int) -> None:
-        blocks = arguments.product(grid.grid)
+        blocks = product(grid.grid)
         if blocks > capacity:
             raise LaunchError(
                 f"a cooperative grid of {blocks} blocks cannot be resident at once.",

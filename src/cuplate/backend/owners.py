@@ -8,9 +8,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from cuplate.arguments import ArraySpec, Described, dtype_name, packed_strides
+from cuplate.arguments import ArraySpec, Described, packed_strides
 from cuplate.dtypes import DTYPES
 from cuplate.errors import ArgumentError, DeviceError, DtypeError, LayoutError, ShapeError
+from cuplate.parameters import dtype_name
 
 __all__ = ["Owner", "find_owner", "stream_pointer"]
 

@@ -1,0 +1,203 @@
+"""Compile-time values: enforced against their annotations, and told apart by type and bits."""
+
+from __future__ import annotations
+
+import difflib
+import enum
+import inspect
+import struct
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from cuplate.dtypes import DTYPES
+from cuplate.errors import (
+    DeclarationError,
+    ParameterError,
+)
+from cuplate.signature import ArrayArgument, Parameter, Signature
+
+if TYPE_CHECKING:
+    from cuplate.expression import Expression
+
+__all__ = ["check_defaults", "check_parameters", "check_require", "dtype_name", "no_dtype", "parameter_key", "shown"]
+
+_EMPTY = inspect.Parameter.empty
+
+
+def check_parameters(signature: Signature, values: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:
+    """Compile-time values, enforced against their annotations and in one spelling each.
+
+    Returns
+    -------
+    tuple of (str, object)
+        In signature order. NumPy scalars of an enforced ``int``, ``float`` or ``bool`` become Python's; lists become
+        tuples.
+
+    Raises
+    ------
+    ParameterError
+        A value outside its annotation.
+    """
+    return tuple((p.name, _check_parameter(p, values[p.name], signature.function)) for p in signature.parameters)
+
+
+def check_defaults(signature: Signature) -> None:
+    """Refuse, at decoration, a default that every call would refuse.
+
+    Raises
+    ------
+    DeclarationError
+        Names the parameter, its default and its annotation.
+    """
+    for parameter in signature.parameters:
+        if parameter.default is _EMPTY:
+            continue
+        try:
+            _check_parameter(parameter, parameter.default, signature.function)
+        except ParameterError as error:
+            hint = f"{parameter.annotation} | None" if parameter.default is None else error.facts.get("try_")
+            raise DeclarationError(
+                f"the default of parameter {parameter.name!r} is outside its annotation.",
+                function=signature.function,
+                given=f"{parameter.name}: {parameter.annotation} = {shown(parameter.default)}",
+                allowed=error.facts.get("allowed"),
+                try_=hint,
+            ) from None
+
+
+def _check_parameter(parameter: Parameter, value: Any, function: str) -> Any:
+    if value is None and parameter.nullable:
+        return None
+    kind = parameter.kind
+    if kind == "literal":
+        for allowed in parameter.allowed:
+            if type(value) is type(allowed) and value == allowed:
+                return value
+        plain = _plain(value)
+        for allowed in parameter.allowed:
+            if type(plain) is type(allowed) and plain == allowed:
+                return allowed
+        near = (
+            difflib.get_close_matches(value, [a for a in parameter.allowed if isinstance(a, str)], 1)
+            if isinstance(value, str)
+            else []
+        )
+        raise _wrong(parameter, value, function, ", ".join(map(repr, parameter.allowed)), near[0] if near else None)
+    if kind == "enum":
+        if isinstance(value, enum.Enum) and value in parameter.allowed:
+            return value
+        raise _wrong(parameter, value, function, ", ".join(str(a) for a in parameter.allowed))
+    if kind == "list":
+        if isinstance(value, (list, tuple)):
+            return _freeze(value, parameter, function)
+        raise _wrong(parameter, value, function, "a list or tuple")
+    if kind == "dtype":
+        return dtype_name(value, lambda: _wrong(parameter, value, function, "a dtype that a kernel can name"))
+    if kind == "any":
+        return _freeze(value, parameter, function)
+    return _check_plain(parameter, value, function)
+
+
+def _check_plain(parameter: Parameter, value: Any, function: str) -> Any:
+    plain = _plain(value)
+    kind = parameter.kind
+    if kind == "float" and type(plain) is int:
+        plain = _exact_float(parameter, plain, function)
+    if type(plain).__name__ != kind or (isinstance(value, enum.Enum)):
+        raise _wrong(parameter, value, function, parameter.annotation)
+    return plain
+
+
+def _exact_float(parameter: Parameter, value: int, function: str) -> float:
+    try:
+        if float(value) == value:
+            return float(value)
+    except OverflowError:
+        pass
+    raise _wrong(parameter, value, function, "an integer that float holds exactly")
+
+
+def _plain(value: Any) -> Any:
+    """A NumPy scalar as the Python value it stands for; anything else as it is."""
+    if type(value).__module__ == "numpy" and hasattr(value, "item") and getattr(value, "shape", None) == ():
+        return value.item()
+    return value
+
+
+def _freeze(value: Any, parameter: Parameter, function: str) -> Any:
+    if isinstance(value, (list, tuple)):
+        return tuple(_freeze(v, parameter, function) for v in value)
+    try:
+        hash(value)
+    except TypeError:
+        raise _wrong(parameter, value, function, "a hashable value, or a list of such") from None
+    by_identity: Any = object.__hash__
+    if type(value).__hash__ is by_identity and not (value is None or isinstance(value, type)):
+        # Equal to itself alone, whatever its attributes say: a change of them would go unseen.
+        raise _wrong(
+            parameter, value, function, "a value with an equality of its own: a number, an Enum, a frozen dataclass"
+        )
+    return value
+
+
+def _wrong(parameter: Parameter, value: Any, function: str, allowed: str, try_: Any = None) -> ParameterError:
+    return ParameterError(
+        f"{parameter.name} = {shown(value)} ({type(value).__name__}) is not allowed.",
+        function=function,
+        allowed=allowed,
+        try_=f"{parameter.name}={try_!r}" if try_ is not None else None,
+    )
+
+
+def shown(value: Any) -> str:
+    """A value for a message: short, and possible for integers of any length."""
+    if isinstance(value, int) and value.bit_length() > 256:
+        return f"an integer of {value.bit_length()} bits"
+    return f"{value!r:.60}"
+
+
+def dtype_name(value: Any, error: Callable[[], Exception]) -> str:
+    """The name in ``DTYPES`` of a dtype given as name, NumPy dtype or scalar class."""
+    name = value if isinstance(value, str) else str(getattr(value, "name", None) or getattr(value, "__name__", ""))
+    name = {"bool_": "bool"}.get(name, name)
+    if name not in DTYPES:
+        raise error()
+    return name
+
+
+def no_dtype(argument: ArrayArgument, value: Any, function: str) -> ParameterError:
+    """The error for a parameter of ``dtypes=`` whose value is no dtype."""
+    return ParameterError(
+        f"{argument.dtype_parameter} = {shown(value)} is no dtype that a kernel can name.",
+        function=function,
+        allowed=", ".join(argument.dtypes),
+    )
+
+
+def parameter_key(value: Any) -> Any:
+    """A hashable that keeps ``1``, ``True``, ``1.0``, ``-0.0`` and NaN apart: values by type, floats by their bits."""
+    if isinstance(value, (tuple, list)):  # a list parameter may be given as either
+        return (tuple, *(parameter_key(v) for v in value))
+    if isinstance(value, float):
+        return type(value), struct.pack("<d", value)
+    if type(value).__module__ == "numpy" and hasattr(value, "tobytes"):
+        return type(value), value.tobytes()
+    return type(value), value
+
+
+def check_require(
+    conditions: Sequence[Expression], values: Mapping[str, object], function: str, called_as: str
+) -> None:
+    """Refuse parameters that break a condition of ``require=``.
+
+    Raises
+    ------
+    ParameterError
+        Names the condition and the values it read.
+    """
+    for condition in conditions:
+        if not condition.evaluate(values):
+            read = ", ".join(f"{n} = {values[n]!r}" for n in sorted(condition.names) if n in values)
+            raise ParameterError(
+                f"the condition {condition.text!r} does not hold.", function=function, given=read, called_as=called_as
+            )
