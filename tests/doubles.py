@@ -44,7 +44,11 @@ class ndarray:
     def _place(self, host: np.ndarray[Any, Any], address: int, device: int) -> None:
         self.host, self.dtype, self.shape, self.strides = host, host.dtype, host.shape, host.strides
         self._c_contiguous = bool(host.flags.c_contiguous)
+        self.ndim, self.size = host.ndim, host.size
         self.data = SimpleNamespace(ptr=address, device_id=device)
+
+    def __len__(self) -> int:
+        return len(self.host)
 
     def view(self, host: np.ndarray[Any, Any]) -> Any:
         """This memory as `host`, a NumPy view of ``self.host``, sees it."""

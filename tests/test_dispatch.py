@@ -6,6 +6,7 @@ import inspect
 import linecache
 from typing import Any, Literal, NamedTuple
 
+import numpy as np
 import pytest
 from jaxtyping import Float32
 
@@ -61,7 +62,11 @@ class Like:
 
     def __init__(self, shape: tuple[int, ...] = (4,)) -> None:
         self.shape, self.dtype, self._c_contiguous = shape, "float32", True
+        self.ndim, self.size = len(shape), int(np.prod(shape))
         self.data = type("Data", (), {"ptr": 256, "device_id": 0})()
+
+    def __len__(self) -> int:
+        return self.shape[0]
 
 
 def test_a_plan_runs_unless_the_call_says_more_than_its_key() -> None:
@@ -89,8 +94,8 @@ def test_the_key_has_devices_and_alignment_where_they_matter() -> None:
     scope = namespace(None, _current_device=lambda: 1)
     plain = key_function(signature(f), scope, (), several_devices=False)(1.0, Like(), None, 16, 0.5, 3)
     several = key_function(signature(f), scope, (("x", 16),), several_devices=True)(1.0, Like(), None, 16, 0.5, 3)
-    assert plain == (Like, "float32", (4,), True, None, int, 16, (float, 0.5), int, 3)
-    assert several == (Like, "float32", (4,), True, 0, True, None, int, 16, (float, 0.5), int, 3, 1)
+    assert plain == (Like, "float32", 1, 4, True, None, int, 16, (float, 0.5), int, 3)
+    assert several == (Like, "float32", 1, 4, True, 0, True, None, int, 16, (float, 0.5), int, 3, 1)
 
 
 def test_a_runner_passes_the_list_in_the_kernels_order() -> None:

@@ -657,3 +657,34 @@ def test_threads_evict_under_each_other(gpu: Gpu) -> None:
         gc.collect()
         assert errors == [] and len(gpu.launches) == 480
         assert len(gpu.loaded) <= 3 and len(plans(anything)) <= 3
+
+
+@specialize(Inline(KERNEL % "out[0] = x[0];"))
+def doubled(x: Float32[Array, "M N"]) -> Float32[Array, "M N"]:
+    """Two axes."""
+    raise NotImplementedError
+
+
+@specialize(Inline(KERNEL % "out[0] = a[0] * b[0];"), tiles={"N": 16, "M": 16})
+def product(a: Float32[Array, "M K"], b: Float32[Array, "K N"]) -> Float32[Array, "M N"]:
+    """Two axes each, one of them in no output."""
+    raise NotImplementedError
+
+
+def test_shapes_of_equal_length_and_size_stay_apart(gpu: Gpu) -> None:
+    """Rank, length and size stand for a shape: another rank is refused warm as it is cold, another shape runs."""
+    x = gpu.array((4, 6))
+    for _ in range(3):
+        doubled(x)
+    for shape in ((4, 2, 3), (24,)):
+        with pytest.raises(ShapeError, match="axes"):
+            doubled(gpu.array(shape))
+    for shape in ((6, 4), (4, 6), (3, 8)):
+        assert doubled(gpu.array(shape)).shape == shape
+    assert gpu.launches[-1].values[-2:] == (3, 8)
+
+
+def test_empty_arrays_never_take_the_hot_path(gpu: Gpu) -> None:
+    """Length and size 0 say nothing of the other axis: (0, 5) and (0, 7) must give outputs of 5 and of 7."""
+    for n in (5, 7, 5, 7):
+        assert product(gpu.array((2, 0)), gpu.array((0, n))).shape == (2, n)

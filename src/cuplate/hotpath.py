@@ -120,6 +120,8 @@ class HotPath:
         arrays = self.signature.arrays
         if not arrays or arrays[0].optional or call.owner is None or call.owner.name != "cupy":
             return False
+        if any(a is not None and a.size == 0 for a in call.arrays.values()):
+            return False  # the key says nothing of an empty array's other axes
         given = [call.values[a.name] for a in arrays if call.arrays[a.name] is not None] + list(call.outputs.values())
         outputs = {o.name for o in self.signature.outputs}
         return all(getattr(v, "_c_contiguous", False) for v in given) and not any(

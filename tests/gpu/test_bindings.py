@@ -224,7 +224,7 @@ def test_current_stream_is_used(cp: Any) -> None:
 def test_stream_of_another_library(cp: Any, torch: Any) -> None:
     """`stream=` takes torch's stream for CuPy's arrays."""
     side = torch.cuda.Stream()
-    x = delayed(cp, cp.cuda.ExternalStream(side.cuda_stream))
+    x = delayed(cp, cp.cuda.Stream.from_external(side))
     out = first.saxpy(2.0, x, x, stream=side)
     side.synchronize()
     assert bool((out == 3).all())
