@@ -1,4 +1,4 @@
-"""The project's chores, the same here and in `.ci/run`: lint, type, test, gpu, docs."""
+"""The project's chores, the same here and in `.ci/run`: lint, type, test, cuda12, gpu, docs."""
 
 from __future__ import annotations
 
@@ -7,26 +7,29 @@ from pathlib import Path
 import nox
 
 nox.needs_version = ">=2024.10"
-nox.options.sessions = ["lint", "type", "test"]
+nox.options.sessions = ["lint", "type", "test", "cuda12"]
 nox.options.error_on_missing_interpreters = False
 
 ROOT = Path(__file__).parent
 # One list of supported versions: the classifiers.
-PYTHONS = nox.project.python_versions(nox.project.load_toml("pyproject.toml"))
+PROJECT = nox.project.load_toml("pyproject.toml")
+PYTHONS = nox.project.python_versions(PROJECT)
+# One list of tools: the extra `test`.
+RUFF = next(tool for tool in PROJECT["project"]["optional-dependencies"]["test"] if tool.startswith("ruff"))
 
 
 @nox.session
 def lint(session: nox.Session) -> None:
     """Style and format, without changing a file."""
-    session.install("ruff>=0.12")
+    session.install(RUFF)
     session.run("ruff", "check", ".")
     session.run("ruff", "format", "--check", ".")
 
 
 @nox.session(name="type")
 def type_(session: nox.Session) -> None:
-    """Two type checkers over the source and over a user's file."""
-    session.install("-e", ".[nvrtc,test]")
+    """Two type checkers over the source, what runs beside it, and a user's file."""
+    session.install("-e", ".[dev]")
     session.run("mypy")
     session.run("pyright")
 
@@ -36,6 +39,14 @@ def test(session: nox.Session) -> None:
     """All that needs no GPU, on every supported Python that is installed."""
     session.install("-e", ".[nvrtc,test]")
     session.run("python", "-m", "pytest", *session.posargs)
+
+
+@nox.session
+def cuda12(session: nox.Session) -> None:
+    """What the compiler decides, with the CUDA 12 extra: keys, headers, errors, and every kernel of the tests."""
+    session.install("-e", ".[cuda12,test]")
+    names = ("backend", "test_bindings.py", "test_compile.py", "test_headers.py", "test_inspection.py", "test_key.py")
+    session.run("python", "-m", "pytest", *(f"tests/{name}" for name in names), *session.posargs)
 
 
 @nox.session

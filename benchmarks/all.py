@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 HERE = Path(__file__).resolve().parent
 NAMES = ("import_time", "dispatch", "cold_start", "memory")
@@ -57,7 +58,9 @@ def tell(names: tuple[str, ...], folder: Path) -> int:
     missed = 0
     for name in names:
         file = folder / f"{name}.json"
-        found = json.loads(file.read_text()) if file.exists() else {"goals": [], "skipped": "it did not finish"}
+        found: dict[str, Any] = {"goals": [], "skipped": "it did not finish"}
+        if file.exists():
+            found = json.loads(file.read_text())
         if found["skipped"]:
             print(f"----  {name}: {found['skipped']}")
         for goal in found["goals"]:

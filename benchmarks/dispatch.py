@@ -227,6 +227,7 @@ def verify(cupy: Any, contenders: dict[str, Call], a: Any, b: Any, bias: Any) ->
         found = call()
         cupy.cuda.runtime.deviceSynchronize()
         found = given if found is None else found
+        assert found is not None, f"{name} returns nothing and was given no out="
         got = found.get() if hasattr(found, "get") else found.cpu().numpy()
         error = float(np.abs(got - want).max())
         if not error <= 1e-3:  # a NaN neither

@@ -42,8 +42,8 @@ def main() -> int:
                     times[name].append(found["ms"])
     result.rows = [summary(name, values, "ms") for name, values in times.items()]
     print_rows(result.rows)
-    found = ratio(times["import cuplate"], times["import numpy"])
-    result.goals.append(Goal("import cuplate / import numpy", found.worse, 0.5))
+    compared = ratio(times["import cuplate"], times["import numpy"])
+    result.goals.append(Goal("import cuplate / import numpy", compared.worse, 0.5))
     return result.finish(options)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
+import tempfile
 from pathlib import Path
 
 import hypothesis
@@ -51,7 +52,12 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 @pytest.fixture(autouse=True)
 def own_settings(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A test sees none of the developer's settings and never writes into their cache."""
+    """A test sees none of the developer's settings, and writes neither into their cache nor into a shared /tmp."""
     for variable in [v for v in os.environ if v.startswith("CUPLATE_") and v != "CUPLATE_REQUIRE_GPU"]:
         monkeypatch.delenv(variable)
-    monkeypatch.setenv("CUPLATE_CACHE_DIR", str(tmp_path_factory.mktemp("cache")))
+    own = tmp_path_factory.mktemp("own")
+    for name in ("cache", "temporary"):
+        (own / name).mkdir(mode=0o700)
+    monkeypatch.setenv("CUPLATE_CACHE_DIR", str(own / "cache"))
+    monkeypatch.setenv("TMPDIR", str(own / "temporary"))
+    monkeypatch.setattr(tempfile, "tempdir", str(own / "temporary"))

@@ -719,3 +719,63 @@ def test_double_and_float_arrays_are_not_confused_by_a_union(gpu: Gpu) -> None:
 
     assert f(gpu.array(3, "float64"), gpu.array(3, "float64")).dtype == np.float64
     assert "one dtype a call" in message(DtypeError, f, gpu.array(3), gpu.array(3, "float64"))
+
+
+# parameters that only look alike, layouts that only look read ---------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A frozen dataclass: equal where its fields are, and ``1 == True == 1.0``."""
+
+    value: Any
+
+
+class Speed(enum.IntEnum):
+    SLOW = 1
+
+
+class Colour(enum.IntEnum):
+    RED = 1
+
+
+@pytest.mark.parametrize("pair", [(1, True), (1, 1.0), (0.0, -0.0), (1, Setting(1)), ([1], [True])])
+def test_dataclasses_are_told_apart_by_their_fields(pair: tuple[Any, Any]) -> None:
+    """B04: two values that print as different text have different keys, inside a dataclass too."""
+    one, other = (Setting(tuple(v) if isinstance(v, list) else v) for v in pair)
+    assert parameter_key(one) != parameter_key(other)
+
+
+@specialize(Inline('extern "C" __global__ void {{ kernel }}({{ args }}) { out[0] = {{ speed }} + x[N - 1]; }'))
+def driven(x: Float32[Array, " N"], *, speed: Speed = Speed.SLOW) -> Float32[Array, " N"]:
+    """An Enum parameter."""
+    raise NotImplementedError
+
+
+def test_a_member_of_another_enum_is_refused() -> None:
+    """An IntEnum member equals every other of its value, and is still not allowed."""
+    with pytest.raises(ParameterError, match=r"speed = <Colour\.RED: 1>"):
+        driven.inspect(speed=Colour.RED, arch="sm_90")  # type: ignore[arg-type]
+
+
+@specialize(Inline('extern "C" __global__ void {{ kernel }}({{ args }}) { out[0] = x[M * N - 1] + {{ n[0] }}; }'),
+            require="x.stride(0) % 4 == 0")  # fmt: skip
+def wide(x: Float32[Array, "M N"], *, n: list[Any] = [1]) -> Float32[Array, "M N"]:  # noqa: B006
+    """Rows at multiples of 16 bytes, and a kernel that takes them for packed."""
+    raise NotImplementedError
+
+
+def test_a_condition_does_not_make_a_kernel_follow_a_layout() -> None:
+    """A stride that only `require=` reads reaches no kernel, so a strided array is refused."""
+    with pytest.raises(LayoutError, match="does not read its layout"):
+        wide.inspect(ArraySpec((8, 4), "float32", (16, 1)), arch="sm_90")
+
+
+@pytest.mark.parametrize("many", [10**5000, "itself"], ids=["digits", "itself"])
+def test_a_value_that_no_message_can_print_is_refused(many: Any) -> None:
+    """Neither an integer of thousands of digits nor a list in itself gets out as Python's own error."""
+    values: list[Any] = [many]
+    if many == "itself":
+        values[0] = values
+    with pytest.raises(ParameterError, match="n = "):
+        wide.inspect(n=values, arch="sm_90")

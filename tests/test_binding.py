@@ -271,3 +271,20 @@ def test_scratch_is_an_argument_of_the_kernel() -> None:
     f = bind(grid=1, scratch={"state": ("uint64", "cdiv(N, tile)")})
     assert "unsigned long long* __restrict__ state" in f.inspect(arch="sm_90").source
     assert np.dtype("uint64").itemsize == 8
+
+
+@pytest.mark.parametrize(
+    "keywords",
+    [
+        {"scratch": {"lambda": ("uint64", 1)}},
+        {"scratch": {"s": ([], 1)}},
+        {"require": object()},
+        {"zeroed": object()},
+        {"static": 1.5},
+        {"args": [None]},
+    ],
+    ids=lambda keywords: next(iter(keywords)),
+)
+def test_nonsense_is_refused_by_its_keyword(keywords: dict[str, Any]) -> None:
+    """What is no name, no string or no sequence is a DeclarationError, and never Python's own."""
+    assert next(iter(keywords)) in refused(**keywords)

@@ -113,3 +113,14 @@ def test_a_scope_refuses_a_name_that_does_not_exist() -> None:
     with pytest.raises(TypeError), scope(explian=True):
         pass
     assert settings() == Settings()
+
+
+@pytest.mark.parametrize("variable", ["CUPLATE_MEMORY_KERNELS", "CUPLATE_DISK_BYTES"])
+@pytest.mark.parametrize("text", ["9" * 5000, "9" * 400 + ".5"], ids=["integer", "fraction"])
+def test_a_number_of_any_length_is_no_error_of_pythons(
+    variable: str, text: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Thousands of digits are refused like any other nonsense."""
+    monkeypatch.setenv(variable, text)
+    with pytest.raises(SettingError, match=variable):
+        settings()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import inspect
 import linecache
 from typing import Any, Literal, NamedTuple
@@ -127,7 +128,7 @@ def test_a_runner_passes_the_list_in_the_kernels_order() -> None:
     )
     shape = RunnerShape(
         (("int", "N"), ("array", "out"), ("scalar", "alpha"), ("array", "x"), ("array", "t"), ("int", "M")),
-        ("out",), ("t", "out"), ("t",), ("x",), (),
+        ("out",), 1, ("t", "out"), ("t",), ("x",), (),
     )  # fmt: skip
     recipes = [Recipe(kind, name, value) for (kind, name), value in zip(shape.recipes, (4, 0, 0, 0, 0, 5), strict=True)]
     run = runner(signature(f), shape, scope)
@@ -174,3 +175,20 @@ def test_generated_text_is_registered() -> None:
     assert one.__code__.co_filename != two.__code__.co_filename
     assert linecache.getline(one.__code__.co_filename, 1).startswith("def f(alpha=_missing, x=_missing, bias=None, ")
     assert "return _cold(_more, _unknown, alpha, x, bias," in inspect.getsource(one)
+
+
+def test_the_text_of_a_dropped_function_goes_with_it() -> None:
+    """``linecache`` keeps the generated text as long as its code lives, and no longer."""
+
+    def saxpy(a: f32, x: Float32[Array, " N"]) -> Float32[Array, " N"]:
+        raise NotImplementedError
+
+    made = dispatcher(signature(saxpy), {})
+    filename = made.__code__.co_filename
+    kept = made.__code__
+    del made
+    gc.collect()
+    assert filename in linecache.cache
+    del kept
+    gc.collect()
+    assert filename not in linecache.cache

@@ -165,6 +165,13 @@ def test_a_chain_of_any_length_is_followed(tmp_path: Path) -> None:
         '\r\n#include "a.h"\r\n',
         '#embed "a.h"',
         '#include_next "a.h"',
+        '\f#include "a.h"',
+        '#\vinclude "a.h"',
+        '#include\f"a.h"',
+        '??=include "a.h"',
+        '#inc??/\nlude "a.h"',
+        '// a backslash with a blank behind it \\ \n#include "a.h"',
+        'auto s = FOOR"(x";\n#include "a.h"\nauto t = "y)";',
     ],
 )
 def test_every_spelling_is_seen(line: str, tmp_path: Path) -> None:

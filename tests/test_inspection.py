@@ -103,6 +103,15 @@ def test_described_arrays_are_checked_like_real_ones() -> None:
         f.inspect(1.0, "float32", 32, arch=ARCH)
 
 
+def test_a_scalar_that_no_call_takes_is_refused_here_too() -> None:
+    """What is inspected is a call that could be made; a scalar that is left out is no mistake."""
+    with pytest.raises(DtypeError, match="'alpha' is float32"):
+        f.inspect("2", "float32", arch=ARCH)
+    with pytest.raises(cuplate.ScalarOverflowError, match="does not fit float32"):
+        f.compile(1e300, "float32", arch=ARCH)
+    assert f.inspect(x="float32", arch=ARCH).key == f.inspect(2, "float32", arch=ARCH).key
+
+
 @pytest.mark.parametrize("arch", ["90", "sm_12345", "gfx90a", 90])
 def test_an_unknown_architecture_is_refused(arch: Any) -> None:
     """With those that are known."""

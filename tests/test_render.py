@@ -478,8 +478,11 @@ def test_line_directives_stay_out_of_places_where_they_would_break() -> None:
 # Golden cases
 
 
+RELU = "value > 0 ? value : 0"
+
+
 class Epilogue(Enum):
-    RELU = "value > 0 ? value : 0"
+    RELU = RELU
 
 
 @pytest.mark.parametrize("path", sorted(GOLDEN.glob("*.cu.j2")), ids=lambda path: path.name)
@@ -495,3 +498,23 @@ def test_golden(path: Path) -> None:
     result = render(read(path, anchor=None, function="f"), specialization)
     assert result.text == path.with_name(path.name.removesuffix(".j2")).read_text()
     assert all(origin is not None for origin in result.origins)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ('{% if mode == "value > 0 ? value : 0" %}yes{% else %}no{% endif %}', "yes"),
+        ('{% if mode in ("a", "value > 0 ? value : 0") %}yes{% else %}no{% endif %}', "yes"),
+        ('{% if mode != "a" and mode == mode and mode.name == "RELU" %}yes{% else %}no{% endif %}', "yes"),
+        ("{{ mode }}|{{ mode.value }}|{{ 'x' ~ mode }}", "|".join((RELU, RELU, f"x{RELU}"))),
+    ],
+)
+def test_an_enum_member_equals_its_value(text: str, expected: str) -> None:
+    """B48: a template compares with the value, as expressions do, and no branch is off without a word."""
+    assert rendered(text, parameters=(("mode", Epilogue.RELU),)) == expected
+
+
+@pytest.mark.parametrize("value", ["/* \0 */", "/* \ud800 */"])
+def test_text_that_no_compiler_reads_to_its_end_is_refused(value: str) -> None:
+    """NUL would cut the source off, checks included; a lone surrogate cannot be encoded."""
+    assert "rendered text holds" in str(failed("{{ text }}", parameters=(("text", value),)))

@@ -514,3 +514,20 @@ def test_exec_without_a_module_name_works() -> None:
 def test_every_refusal_is_one_of_ours() -> None:
     """DeclarationError is a CuplateError and a TypeError, so that both kinds of handler see it."""
     assert issubclass(DeclarationError, CuplateError) and issubclass(DeclarationError, TypeError)
+
+
+async def later(x: Float32[Array, " N"]) -> Float32[Array, " N"]:
+    """A coroutine."""
+    raise NotImplementedError
+
+
+def some(x: Float32[Array, " N"]) -> Any:
+    """A generator."""
+    yield x
+
+
+@pytest.mark.parametrize("function", [later, some])
+def test_coroutines_and_generators_are_refused(function: Any) -> None:
+    """A call returns arrays, so what promises something else is no reference."""
+    with pytest.raises(DeclarationError, match="coroutine or generator"):
+        read_signature(function, dtypes={})

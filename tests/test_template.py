@@ -81,6 +81,22 @@ def test_a_missing_file_lists_where_it_was_looked_for(tmp_path: Path) -> None:
     assert caught.value.function == "f"
 
 
+def test_the_nearest_name_is_near_without_its_end(tmp_path: Path) -> None:
+    """Every template ends in .cu.j2, so that end makes no name near another; a forgotten .j2 does not make one far."""
+    write(tmp_path, **{"matmul.cu": "x"})
+    for name, near in (("double.cu.j2", None), ("matmul.cu", "matmul.cu.j2"), ("matmol.j2", "matmul.cu.j2")):
+        with pytest.raises(TemplateError) as caught:
+            read(name, anchor=tmp_path, function="f")
+        assert caught.value.facts.get("try_") == near
+
+
+def test_code_without_a_file_is_told_to_name_a_path() -> None:
+    """On standard input or in a notebook no folder is beside the code; a Path starts where the program runs."""
+    with pytest.raises(TemplateError) as caught:
+        read("k.cu.j2", anchor=None, function="f")
+    assert caught.value.facts["try_"].startswith('Path("k.cu.j2")')
+
+
 def test_a_missing_include_names_the_line_that_asks(tmp_path: Path) -> None:
     """The including file's line is what has to be edited."""
     write(tmp_path, relu="x")

@@ -336,3 +336,77 @@ def test_functions_are_collected(gpu: Gpu) -> None:
     del gone
     gc.collect()
     assert alive() is None and len(gpu.loaded) == 1
+
+
+PICKY = """extern "C" __global__ void {{ kernel }}({% if swapped %}const float* b, const float* a, float* out, int N
+{%- else %}{{ args }}{% endif %}) { out[0] = a[0] - b[N - 1]; }
+extern "C" __global__ void other({{ args }}) {}
+"""
+
+
+@specialize(Inline(PICKY))
+def picky(a: Float32[Array, " N"], b: Float32[Array, " N"], *, swapped: bool = False) -> Float32[Array, " N"]:
+    """A kernel that writes its own list on one path only."""
+    raise NotImplementedError
+
+
+@pytest.mark.parametrize("swapped", [False, True])
+def test_a_list_written_on_one_path_only_is_matched_there(gpu: Gpu, swapped: bool) -> None:
+    """Where the text has a list of its own, its order counts, although the template uses {{ args }} elsewhere."""
+    a, b = gpu.array(4), gpu.array(4)
+    picky(a, b, swapped=swapped)
+    given = [b.data.ptr, a.data.ptr] if swapped else [a.data.ptr, b.data.ptr]
+    assert list(gpu.launches[-1].values[:2]) == given
+
+
+def test_an_edited_header_gets_a_key_of_its_own_after_a_clear(gpu: Gpu, tmp_path: Any) -> None:
+    """B02: what is compiled with a new header is never kept under the key of the old one."""
+    header = tmp_path / "v.h"
+    text = '#include "v.h"\n' + KERNEL % "out[0] = V + x[N - 1];"
+
+    def bind() -> Any:
+        @specialize(Inline(text), options={"include": tmp_path})
+        def valued(x: Float32[Array, " N"]) -> Float32[Array, " N"]:
+            raise NotImplementedError
+
+        return valued
+
+    def loaded() -> set[bytes]:
+        return {entry.value.cubin.code for entry in cache.memory_tier()}
+
+    x = gpu.array(4)
+    header.write_text("#define V 1\n")
+    first = bind()
+    first(x)
+    (one,) = loaded()
+    header.write_text("#define V 2\n")
+    cache.clear()
+    first(x)
+    (two,) = loaded()
+    header.write_text("#define V 1\n")
+    bind()(x)
+    assert one != two
+    assert loaded() == {one, two}
+
+
+FOLDING = """extern "C" __global__ void {{ kernel }}({{ args }})
+{ int n = {{ N.tile_index }} * 32 + threadIdx.x, m = %s; if (n < N && m < M) out[m * N + n] = x[m * N + n]; }
+"""
+
+
+@pytest.mark.parametrize(
+    ("row", "define"), [('{{ "block" ~ "Idx.y" }}', {}), ("ROW", {"ROW": "blockIdx.y"}), ("{{ M.tile_index }}", None)]
+)
+def test_a_folded_grid_is_refused_to_a_text_that_reads_its_block(row: str, define: dict[str, str] | None) -> None:
+    """B45: blockIdx that a value or a macro brings in is found, and the template that asks for its tile may fold."""
+
+    @specialize(Inline(FOLDING % row), tiles={"N": 32, "M": 1}, block=32, options={"define": define or {}})
+    def rows(x: Float32[Array, "M N"]) -> Float32[Array, "M N"]:
+        raise NotImplementedError
+
+    spec = cuplate.ArraySpec((70000, 32))
+    if define is None:
+        assert rows.inspect(spec, arch="sm_90").grid.folded
+    else:
+        with pytest.raises(LaunchError, match="beside its tile_index"):
+            rows.inspect(spec, arch="sm_90")

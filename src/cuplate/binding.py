@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import keyword
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -93,6 +94,15 @@ class Binding:
         """Names of the arrays that the kernel may write."""
         return frozenset((*self.mutates, *(o.name for o in self.signature.outputs), *(s.name for s in self.scratch)))
 
+    @property
+    def kernel_facts(self) -> frozenset[Fact]:
+        """Facts that reach the kernel, in its text or its parameter list, and so make it follow a layout.
+
+        A condition of ``require=`` that reads a stride does not.
+        """
+        listed = {fact for _, e in self.arguments or () if e is not None for fact in e.facts}
+        return frozenset(self.facts & (self.template.facts | listed))
+
     def expressions(self) -> list[Expression]:
         """Every expression of the decoration."""
         grid = self.grid if isinstance(self.grid, tuple) else ()
@@ -161,7 +171,9 @@ class _Reader:
             mutates=mutates,
             zeroed=self._names("zeroed", k["zeroed"], written),
             scratch=scratch,
-            require=tuple(self._parse(text, f"require[{i}]") for i, text in enumerate(_sequence(k["require"]))),
+            require=tuple(
+                self._parse(text, f"require[{i}]") for i, text in enumerate(self._sequence("require", k["require"]))
+            ),
             arguments=self._arguments(k["args"], [s.name for s in scratch]),
             facts=frozenset(),
         )
@@ -206,7 +218,7 @@ class _Reader:
         return entry.strip()
 
     def _names(self, keyword: str, value: Any, allowed: Sequence[str]) -> tuple[str, ...]:
-        names = tuple(_sequence(value))
+        names = tuple(self._sequence(keyword, value))
         for name in names:
             if name not in allowed:
                 near = difflib.get_close_matches(str(name), allowed, 1)
@@ -216,6 +228,16 @@ class _Reader:
                     try_=repr(near[0]) if near else None,
                 )
         return names
+
+    def _sequence(self, keyword: str, value: Any) -> Iterable[Any]:
+        """A lone string stands for one item."""
+        if value is None:
+            return ()
+        if isinstance(value, (str, bool, int)):
+            return (value,)
+        if not isinstance(value, Iterable):
+            raise self._fail(f"{keyword}= is a string, or several.", given=f"{value!r:.60}")
+        return tuple(value)
 
     def _dimensions(self, keyword: str, value: Any) -> tuple[Expression, ...]:
         items = tuple(value) if isinstance(value, (tuple, list)) else (value,)
@@ -267,14 +289,14 @@ class _Reader:
                 try_='scratch={"state": ("uint64", "cdiv(N, 256)")}',
             )
         for name, value in (scratch or {}).items():
-            if not (isinstance(value, tuple) and len(value) == 2 and value[0] in DTYPES):
+            if not (isinstance(value, tuple) and len(value) == 2 and value[0] in tuple(DTYPES)):
                 raise self._fail(
                     f"scratch={{{name!r}: {value!r}}} is not (dtype, size).",
                     allowed=", ".join(DTYPES),
                     try_=f'scratch={{"{name}": ("uint64", "cdiv(N, tile)")}}',
                 )
             scalars = [s.name for s in self.signature.scalars]
-            if not isinstance(name, str) or not name.isidentifier() or name.startswith("_"):
+            if not isinstance(name, str) or not name.isidentifier() or name.startswith("_") or keyword.iskeyword(name):
                 raise self._fail(f"the scratch name {name!r} is no name in C and Python.", try_="a plain word")
             if name in (*self.names, *self.arrays, *scalars, *RESERVED):
                 raise self._fail(f"the scratch name {name!r} is taken.", try_=f"{name}_")
@@ -284,7 +306,9 @@ class _Reader:
     def _arguments(self, args: Any, scratch: list[str]) -> tuple[tuple[str, Expression | None], ...] | None:
         if args is None:
             return None
-        if not isinstance(args, (str, list, tuple)):
+        if not isinstance(args, str) and not (
+            isinstance(args, (list, tuple)) and all(isinstance(a, str) for a in args)
+        ):
             raise self._fail("args= lists names.", given=repr(args), try_='args="out a b M N K"')
         tokens = tuple(args.replace(",", " ").split()) if isinstance(args, str) else tuple(args)
         plain = {*self.arrays, *(s.name for s in self.signature.scalars), *self.signature.axes, *scratch}
@@ -329,10 +353,3 @@ class _Reader:
                 "args= is for a kernel that writes its own parameter list, but the template uses {{ args }}.",
                 try_="leave out one of them",
             )
-
-
-def _sequence(value: Any) -> Iterable[Any]:
-    """A lone string stands for one item."""
-    if value is None:
-        return ()
-    return (value,) if isinstance(value, (str, bool, int)) else tuple(value)

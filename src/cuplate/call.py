@@ -163,7 +163,7 @@ class _Checker:
             if argument.name in written:
                 check_writable(array, self.function)
                 self._check_zeroed(array)
-            check_layout(array, self.binding.facts, argument.axes, self.function)
+            check_layout(array, self.binding.kernel_facts, argument.axes, self.function)
         check_overlap([a for a in self.arrays.values() if a is not None], written, self.function)
 
     def _check_zeroed(self, array: Described) -> None:

@@ -265,7 +265,10 @@ def _warn_unstorable(key: Key, function: str) -> None:
     if (function, reason) not in _warned:
         _warned.add((function, reason))
         message = f"{function} is compiled in every process and not stored: {reason}"
-        warnings.warn(message, CacheWarning, stacklevel=events.caller_depth())
+        try:
+            warnings.warn(message, CacheWarning, stacklevel=events.caller_depth())
+        except CacheWarning:  # a filter "error": nothing of a cache leaves a call
+            events.say(message)
 
 
 # --- what the compiler refused ---------------------------------------------------------------------------------------

@@ -33,7 +33,7 @@ UNLIMITED = sys.maxsize
 OFF = "off"
 """``CUPLATE_CACHE_DIR=off``: no disk cache."""
 
-_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt]?)(?:i?b)?", re.IGNORECASE)
+_SIZE = re.compile(r"(\d{1,30}(?:\.\d{1,30})?)\s*([kmgt]?)(?:i?b)?", re.IGNORECASE)
 _SCALE = {"": 0, "k": 10, "m": 20, "g": 30, "t": 40}
 _SWITCH = {"1": True, "true": True, "yes": True, "on": True, "0": False, "false": False, "no": False, "off": False}
 
@@ -101,7 +101,7 @@ def _count(variable: str, value: str) -> int:
     text = value.strip().lower()
     if text == "unlimited":
         return UNLIMITED
-    if not (text.isascii() and text.isdigit()):
+    if not (text.isascii() and text.isdigit() and len(text) <= 30):  # Python converts no more than some thousands
         raise SettingError(
             f"{variable} is not a count.",
             given=repr(value),

@@ -19,12 +19,12 @@ _LEXEME = re.compile(
     r"""
       (?P<keep> include(?:_next)?[ \t]*<[^>\n]*> | (?<![\w'])\d(?:[\w.]|'(?=\w)|(?<=[eEpP])[+-])* )
     | (?P<comment> //[^\n]* | /\*.*?(?:\*/|\Z) )
-    | (?P<raw> (?:u8|[uUL])?R"(?P<mark>[^()\\\s"]{0,16})\(.*?\)(?P=mark)" )
+    | (?P<raw> (?<!\w)(?:u8|[uUL])?R"(?P<mark>[^()\\\s"]{0,16})\(.*?\)(?P=mark)" )
     | (?P<literal> "(?:\\.|[^"\\\n])*" | '(?:\\.|[^'\\\n])*' )
     """,
     re.VERBOSE | re.DOTALL,
 )
-_SPLICE = re.compile(r"\\[ \t]*\r?\n")
+_SPLICE = re.compile(r"\\\r?\n")  # NVRTC's (probed): a backslash with blanks behind it continues nothing
 _DIRECTIVE = re.compile(r"(?m)^[ \t]*(?:\#|%:)[^\n]*$")
 _TOKEN = re.compile(r"[A-Za-z_]\w*|::|\.\.\.|\S")
 _OPEN, _CLOSE = frozenset("([{"), frozenset(")]}")
@@ -87,11 +87,21 @@ def _declarators(tokens: list[str]) -> Iterator[tuple[str, int]]:
                 if end < 0:
                     break
                 ends_head = tokens[end + 1 : end + 2] in ([], ["{"], [";"], ["noexcept"])
-                if tokens[i] == "(" and tokens[i - 1].isidentifier() and ends_head:
-                    yield tokens[i - 1], i
+                name = _named_before(tokens, i) if tokens[i] == "(" and ends_head else None
+                if name is not None:
+                    yield name, i
                     break
                 i = end
             i += 1
+
+
+def _named_before(tokens: list[str], i: int) -> str | None:
+    """The name that stands before a parameter list: ``k(``, or ``k<16>(`` of an explicit specialization."""
+    depth, i = 0, i - 1
+    while i > 0 and (tokens[i] == ">" or depth):
+        depth += (tokens[i] in _CLOSE or tokens[i] == ">") - (tokens[i] in _OPEN or tokens[i] == "<")
+        i -= 1
+    return tokens[i] if tokens[i].isidentifier() else None
 
 
 def defined_kernels(text: str) -> tuple[str, ...]:
@@ -141,10 +151,16 @@ def find_parameters(text: str, entry: str) -> tuple[str, ...] | None:
     """
     wanted = base_name(entry)
     tokens = _code_tokens(text)
-    lists = {
-        _names(tokens[start + 1 : _closing(tokens, start)]) for name, start in _declarators(tokens) if name == wanted
-    }
-    found = lists - {None} if len(lists) > 1 else lists  # a forward declaration may leave its parameters unnamed
+    found: set[tuple[str, ...]] = set()
+    for name, start in _declarators(tokens):
+        if name != wanted:
+            continue
+        end = _closing(tokens, start)
+        names = _names(tokens[start + 1 : end])
+        if names is not None:
+            found.add(names)
+        elif tokens[end + 1 : end + 2] != [";"]:  # a declaration may leave its parameters unnamed, a definition not
+            return None
     return found.pop() if len(found) == 1 else None
 
 

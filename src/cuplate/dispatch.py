@@ -77,20 +77,18 @@ def dispatcher(
     for p in signature.parameters:
         heads.append(f"{p.name}={f'_default_{p.name}' if f'_default_{p.name}' in defaults else '_missing'}")
     heads += ["out=None", "stream=None", "**_unknown"]
-    cold = f"return _cold(_more, _unknown, {', '.join([*arguments, *parameters, 'out', 'stream'])})"
     run = ", ".join(["_plan", "out", *arguments])
     lines = [
         f"def {signature.function}({', '.join(heads)}):",
         "    try:",
         f"        _plan = _plans[{_plan_key(signature, aligned, several_devices)}]",
         "    except _absent:",
-        f"        {cold}",
-        "    if stream is not None or _more or _unknown or _listeners:",
-        f"        {cold}",
-        f"    _result = _plan[0]({run})",
-        "    if _result is _again:",
-        f"        {cold}",
-        "    return _result",
+        "        _plan = None",  # and leave the handler, or an error of the cold path would drag the look-up's along
+        "    if _plan is not None and stream is None and not (_more or _unknown or _listeners):",
+        f"        _result = _plan[0]({run})",
+        "        if _result is not _again:",
+        "            return _result",
+        f"    return _cold(_more, _unknown, {', '.join([*arguments, *parameters, 'out', 'stream'])})",
     ]
     return _make("\n".join(lines) + "\n", signature.function, namespace)
 
@@ -153,6 +151,8 @@ class RunnerShape:
         (kind, name) of the kernel's arguments in its own order.
     outputs : tuple of str
         Arrays to allocate.
+    output_ndim : int
+        Axes of the first of them.
     zeroed : tuple of str
     scratch : tuple of str
     present : tuple of str
@@ -163,6 +163,7 @@ class RunnerShape:
 
     recipes: tuple[tuple[str, str], ...]
     outputs: tuple[str, ...]
+    output_ndim: int
     zeroed: tuple[str, ...]
     scratch: tuple[str, ...]
     present: tuple[str, ...]
@@ -242,8 +243,8 @@ def _output_lines(shape: RunnerShape, several_devices: bool) -> list[str]:
         "if out is None:",
         f"    out = _empty(_shape_{name}, _dtype_{name})",
         f"    _p_{name} = out.data.ptr",
-        f"elif (out.__class__ is not _owner_class or out.dtype is not _dtype_{name}",
-        f"        or out.shape != _shape_{name} or not out._c_contiguous{elsewhere}):",
+        f"elif (out.__class__ is not _owner_class or out.dtype is not _dtype_{name} or {_other_shape(name, shape)}",
+        f"        or not out._c_contiguous{elsewhere}):",
         "    return _again",
         "else:",
         f"    _p_{name} = out.data.ptr",
@@ -251,6 +252,15 @@ def _output_lines(shape: RunnerShape, several_devices: bool) -> list[str]:
     for other in shape.present:
         lines += [f"    {_overlap(name, other)}", "        return _again"]
     return lines
+
+
+def _other_shape(name: str, shape: RunnerShape) -> str:
+    """Whether ``out`` has another shape than the plan's, which is not empty; see `_shape_key`."""
+    if shape.output_ndim == 1:
+        return f"out.ndim != 1 or out.size != _shape_{name}[0]"
+    if shape.output_ndim == 2:
+        return f"out.ndim != 2 or len(out) != _shape_{name}[0] or out.size != _shape_{name}[0] * _shape_{name}[1]"
+    return f"out.shape != _shape_{name}"
 
 
 def _overlap(a: str, b: str) -> str:

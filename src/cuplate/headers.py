@@ -256,7 +256,17 @@ def _scan_fast(data: bytes, digest: str) -> _Scan:
 
 
 def _scan_text(text: str, *, digest: str) -> _Scan:
-    text = splice(text.replace("\r\n", "\n"))
+    scan = _scan_plain(text, digest=digest)
+    if "??=" not in text and "??/" not in text:
+        return scan
+    # Trigraphs, in C++11 and C++14 only: both readings count.
+    other = _scan_plain(text.replace("??=", "#").replace("??/", "\\"), digest=digest)
+    return _Scan(digest, tuple(dict.fromkeys((*scan.asks, *other.asks))), scan.reason or other.reason)
+
+
+def _scan_plain(text: str, *, digest: str) -> _Scan:
+    # Form feeds and vertical tabs are blanks to the preprocessor, before a # as well.
+    text = splice(text.replace("\r\n", "\n")).replace("\f", " ").replace("\v", " ")
     if _without_headers(text) and not _CLOCK.search(text):
         return _Scan(digest, (), None)
     code = blank(text, keep_lines=False)

@@ -163,6 +163,7 @@ class HotPath:
         return RunnerShape(
             recipes=tuple((r.kind, r.name) for r in recipes),
             outputs=tuple(o.name for o in self.signature.outputs),
+            output_ndim=len(plan.outputs[0][1]) if plan.outputs else 0,
             zeroed=plan.zeroed,
             scratch=tuple(name for name, _, _ in plan.scratch),
             present=tuple(a.name for a in self.signature.arrays if call.arrays[a.name] is not None),

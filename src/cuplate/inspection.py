@@ -7,6 +7,7 @@ from typing import Any
 from cuplate.call import Call, check_call
 from cuplate.content import Content
 from cuplate.cubin import Cubin
+from cuplate.encode import encoder
 from cuplate.errors import ArgumentError
 from cuplate.grid import Limits, limits_for
 from cuplate.grid import check as check_grid
@@ -42,6 +43,9 @@ class Inspection:
         given.update({k: v for k, v in kwargs.items() if k in known})
         unknown = {k: v for k, v in kwargs.items() if k not in known}
         call = check_call(self.variants.binding, given, args[len(names) :], unknown, partial=True)
+        for scalar in self.signature.scalars:
+            if given.get(scalar.name) is not None:  # None: left out; a value that no call takes is refused here too
+                encoder(scalar, self.name)(given[scalar.name])
         target, limits = self._target(call, arch)
         plan = make_plan(
             self.variants.binding,
@@ -51,7 +55,7 @@ class Inspection:
             limits=limits,
             called_as=call.called_as(self.name),
         )
-        return call, plan, self.variants.content(plan), limits
+        return call, plan, self.variants.renewed(self.variants.content(plan), plan), limits
 
     def _target(self, call: Call, arch: str | None) -> tuple[str, Limits]:
         options = self.variants.binding.options

@@ -14,7 +14,7 @@ import jinja2
 from cuplate.dialect import nearest
 from cuplate.errors import TemplateError
 
-__all__ = ["Library", "shipped_directory"]
+__all__ = ["Library", "is_file", "shipped_directory"]
 
 _SUFFIXES = (".j2", ".jinja", ".cu", ".cuh")
 
@@ -109,14 +109,16 @@ class Library(jinja2.BaseLoader):
             key = self._links.get((parent, reference))
             if key is None:
                 for file, root in self.places(reference, parent):
-                    if file.is_file():
+                    if is_file(file):
                         key = self._links[parent, reference] = self.add_file(file, root)
                         break
                 else:
                     raise jinja2.TemplateNotFound(reference)
             return key
 
-    def missing(self, reference: str, parent: str | None, line: int | None = None) -> TemplateError:
+    def missing(
+        self, reference: str, parent: str | None, line: int | None = None, hint: str | None = None
+    ) -> TemplateError:
         """Return the error for a file that is nowhere: where it was looked for, and what lies there."""
         looked = [str(file) for file, _ in self.places(reference, parent)]
         return TemplateError(
@@ -124,8 +126,14 @@ class Library(jinja2.BaseLoader):
             function=self.function,
             template=f"{parent}:{line}" if parent and line else parent,
             looked_in="\n".join(dict.fromkeys(looked)) or "nowhere: there is no directory to look in",
-            try_=nearest(reference, self._present()),
+            try_=hint or self._near(reference),
         )
+
+    def _near(self, reference: str) -> str | None:
+        """Return the present name most like the given one. Every name ends alike, so the ends do not count."""
+        stems = {name.partition(".")[0]: name for name in self._present()}
+        near = nearest(reference.partition(".")[0], stems)
+        return stems[near] if near else None
 
     def _present(self) -> list[str]:
         """Return the names of template files below the roots; two levels, for a root may be a home directory."""
@@ -151,6 +159,14 @@ class Library(jinja2.BaseLoader):
             return self.texts[template], template, lambda: True
         except KeyError:
             raise jinja2.TemplateNotFound(template) from None
+
+
+def is_file(file: Traversable) -> bool:
+    """Return whether a file is there and can be looked at; a name too long, or a closed folder, holds none."""
+    try:
+        return file.is_file()
+    except OSError:
+        return False
 
 
 def _lines(text: str) -> str:

@@ -7,6 +7,7 @@ import enum
 import inspect
 import struct
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 from cuplate.dtypes import DTYPES
@@ -38,7 +39,7 @@ def check_parameters(signature: Signature, values: Mapping[str, Any]) -> tuple[t
     ParameterError
         A value outside its annotation.
     """
-    return tuple((p.name, _check_parameter(p, values[p.name], signature.function)) for p in signature.parameters)
+    return tuple((p.name, _check_printed(p, values[p.name], signature.function)) for p in signature.parameters)
 
 
 def check_defaults(signature: Signature) -> None:
@@ -53,7 +54,7 @@ def check_defaults(signature: Signature) -> None:
         if parameter.default is _EMPTY:
             continue
         try:
-            _check_parameter(parameter, parameter.default, signature.function)
+            _check_printed(parameter, parameter.default, signature.function)
         except ParameterError as error:
             hint = f"{parameter.annotation} | None" if parameter.default is None else error.facts.get("try_")
             raise DeclarationError(
@@ -63,6 +64,20 @@ def check_defaults(signature: Signature) -> None:
                 allowed=error.facts.get("allowed"),
                 try_=hint,
             ) from None
+
+
+def _check_printed(parameter: Parameter, value: Any, function: str) -> Any:
+    """A checked value that messages can print: no list within itself, no integer of thousands of digits."""
+    try:
+        checked = _check_parameter(parameter, value, function)
+        repr(checked)
+    except ParameterError:
+        raise
+    except RecursionError:
+        raise _wrong(parameter, value, function, "a list that does not contain itself") from None
+    except ValueError:  # Python prints no integer beyond sys.get_int_max_str_digits()
+        raise _wrong(parameter, value, function, "a value that can be printed") from None
+    return checked
 
 
 def _check_parameter(parameter: Parameter, value: Any, function: str) -> Any:
@@ -84,7 +99,7 @@ def _check_parameter(parameter: Parameter, value: Any, function: str) -> Any:
         )
         raise _wrong(parameter, value, function, ", ".join(map(repr, parameter.allowed)), near[0] if near else None)
     if kind == "enum":
-        if isinstance(value, enum.Enum) and value in parameter.allowed:
+        if any(value is member for member in parameter.allowed):  # an IntEnum equals another one's member, too
             return value
         raise _wrong(parameter, value, function, ", ".join(str(a) for a in parameter.allowed))
     if kind == "list":
@@ -128,7 +143,7 @@ def _freeze(value: Any, parameter: Parameter, function: str) -> Any:
     if isinstance(value, (list, tuple)):
         return tuple(_freeze(v, parameter, function) for v in value)
     try:
-        hash(value)
+        hash((value, parameter_key(value)))
     except TypeError:
         raise _wrong(parameter, value, function, "a hashable value, or a list of such") from None
     by_identity: Any = object.__hash__
@@ -153,14 +168,17 @@ def shown(value: Any) -> str:
     """A value for a message: short, and possible for integers of any length."""
     if isinstance(value, int) and value.bit_length() > 256:
         return f"an integer of {value.bit_length()} bits"
-    return f"{value!r:.60}"
+    try:
+        return f"{value!r:.60}"
+    except ValueError:  # it holds such an integer
+        return f"a {type(value).__name__}"
 
 
 def dtype_name(value: Any, error: Callable[[], Exception]) -> str:
     """The name in ``DTYPES`` of a dtype given as name, NumPy dtype or scalar class."""
     name = value if isinstance(value, str) else str(getattr(value, "name", None) or getattr(value, "__name__", ""))
     name = {"bool_": "bool"}.get(name, name)
-    if name not in DTYPES:
+    if name not in DTYPES or not getattr(value, "isnative", True):
         raise error()
     return name
 
@@ -182,6 +200,10 @@ def parameter_key(value: Any) -> Any:
         return type(value), struct.pack("<d", value)
     if type(value).__module__ == "numpy" and hasattr(value, "tobytes"):
         return type(value), value.tobytes()
+    if hasattr(value, "__dataclass_fields__") and not isinstance(
+        value, type
+    ):  # its own equality takes True for 1, and leaves out compare=False
+        return type(value), value, *(parameter_key(getattr(value, f.name)) for f in fields(value))
     return type(value), value
 
 

@@ -16,7 +16,7 @@ from cuplate.errors import CuplateError, TemplateError
 from cuplate.origin import CoarseMarks, Marks, Origin, has_marks, line_breaks, unmark
 from cuplate.specialization import Specialization
 from cuplate.template import Template
-from cuplate.views import ArrayView, Block, ScalarView, Withheld, axis_view
+from cuplate.views import ArrayView, Block, Member, ScalarView, Withheld, axis_view
 
 __all__ = ["Origin", "Source", "render"]
 
@@ -130,6 +130,7 @@ def render(template: Template, specialization: Specialization) -> Source:
         compiled = template.compiled()
         context, entry = _context(template, specialization)
         text = _run(compiled, context)
+        _check_text(text)
     except Exception as error:
         if isinstance(error, TemplateError) and error.function is not None:
             raise
@@ -143,6 +144,16 @@ def render(template: Template, specialization: Specialization) -> Source:
         _template=template,
         _specialization=specialization,
     )
+
+
+def _check_text(text: str) -> None:
+    """Refuse what no compiler reads to its end."""
+    if "\0" in text:
+        raise TemplateError("the rendered text holds a NUL character, where the compiler would stop reading")
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise TemplateError(f"the rendered text holds {text[error.start]!r}, which is no character") from None
 
 
 def _run(compiled: jinja2.Template, context: dict[str, Any]) -> str:
@@ -172,7 +183,7 @@ def _plain(name: str, value: object) -> object:
     if type(value) in (int, bool, float, str):
         return value
     if isinstance(value, Enum):
-        return value
+        return value if isinstance(value, (int, float, str)) else Member(value)
     if isinstance(value, (tuple, list)):
         return [_plain(name, item) for item in value]
     if isinstance(value, (set, frozenset)):

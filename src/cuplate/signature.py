@@ -217,6 +217,10 @@ class _Reader:
             raise self._fail("dtypes= maps arrays to parameters.", given=repr(self.dtypes), try_='{"out": "out_dtype"}')
         if not self.name.isidentifier():
             raise self._fail(f"{self.name} has no name: a kernel needs one.", try_="def")
+        if inspect.iscoroutinefunction(self.function) or inspect.isgeneratorfunction(self.function):
+            raise self._fail("a coroutine or generator cannot be specialized: a call returns its arrays.", try_="def")
+        if hasattr(self.function, "cache_info") and hasattr(self.function, "reference"):
+            raise self._fail("the function is specialized already.", try_="one @specialize for each function")
         owner = self.function.__qualname__.rpartition(".")[0]
         first = next(iter(inspect.signature(self.function).parameters), None)
         if owner and not owner.endswith("<locals>") and first in ("self", "cls"):

@@ -181,7 +181,7 @@ class _Solver:
     def output(self, output: ArrayArgument, given: Described | None) -> None:
         if output.name not in self.solved.dtypes:
             expected = self.expected_dtype(output)
-            if len(expected) > 1:
+            if len(expected) != 1:
                 raise DtypeError(
                     f"the dtype of output {output.name!r} is not known in this call.",
                     function=self.signature.function,

@@ -17,7 +17,7 @@ from jinja2 import meta, nodes
 
 from cuplate.dialect import GLOBALS, RESERVED_GLOBALS, Dialect, nearest, parse
 from cuplate.errors import TemplateError
-from cuplate.library import Library, shipped_directory
+from cuplate.library import Library, is_file, shipped_directory
 from cuplate.names import Usage, references, usage
 from cuplate.specialization import Fact
 
@@ -245,7 +245,7 @@ def _read_once(reference: str | Path | Inline, anchor: Path | None, function: st
         sources=MappingProxyType(library.texts),
         digest=_digest(library.texts),
         **_frozen(used),
-        reads_block_index=any(_GRID.search(text) for key in trees for text in _code(environment, library, key)),
+        reads_block_index=any(READS_GRID.search(text) for key in trees for text in _code(environment, library, key)),
         writes_args="args" in used.names or "args" in used.maybe,
         header=_header(library.texts[key]),
         dynamic=dynamic,
@@ -269,6 +269,8 @@ def _find(reference: str | Path | Inline, anchor: Path | None, function: str) ->
     roots = tuple(root for root in (anchor.absolute() if anchor else None, shipped) if root is not None)
     library = Library(roots, function)
     if isinstance(reference, Inline):
+        if not isinstance(reference.text, str):
+            raise TemplateError("Inline holds a text", function=function, given=type(reference.text).__name__)
         # The anchor is where an inline template would lie, so that it finds its includes there.
         return library, library.add("<inline>", reference.text, None)
     if isinstance(reference, Path):
@@ -278,16 +280,18 @@ def _find(reference: str | Path | Inline, anchor: Path | None, function: str) ->
             "a template is a name, a Path or an Inline", function=function, given=type(reference).__name__
         )
     for file, root in library.places(reference, None):
-        if file.is_file():
+        if is_file(file):
             return library, library.add_file(file, root)
-    raise library.missing(reference, None)
+    # Code without a file (standard input, exec, a notebook) has no folder beside it; the current one is not guessed.
+    hint = None if anchor else f'Path("{reference}") from pathlib, below the current folder: this code is in no file'
+    raise library.missing(reference, None, hint=hint)
 
 
 def _find_path(library: Library, reference: Path, anchor: Path | None) -> str:
     bases: list[Path] = [base for base in (anchor, Path.cwd()) if base is not None]
     candidates = [(base / reference).absolute() for base in bases]
     for base, file in zip(bases, candidates, strict=True):
-        if file.is_file():
+        if is_file(file):
             root: Traversable = file.parent if reference.is_absolute() else base.absolute()
             library.roots = (root, *(other for other in library.roots if other != root))
             return library.add_file(file, root)
@@ -340,13 +344,13 @@ def _digest(texts: Mapping[str, str]) -> str:
     digest = hashlib.sha256()
     for key in sorted(texts):
         for part in (key, texts[key]):
-            data = part.encode()
+            data = part.encode("utf-8", "surrogatepass")
             digest.update(len(data).to_bytes(8, "little") + data)
     return digest.hexdigest()
 
 
 # What a folded grid would change the meaning of. A header may read it too, unless it is known to define types only.
-_GRID = re.compile(r"blockIdx|gridDim|%n?ctaid|^\s*#\s*include\s*(?!<cuda_(?:fp16|bf16|fp8)\.h>)", re.MULTILINE)
+READS_GRID = re.compile(r"blockIdx|gridDim|%n?ctaid|^\s*#\s*include\s*(?!<cuda_(?:fp16|bf16|fp8)\.h>)", re.MULTILINE)
 
 
 def _code(environment: Dialect, library: Library, key: str) -> Iterator[str]:

@@ -89,6 +89,14 @@ class Variants:
             self._note_variant(content, plan.specialization.parameters)
         return content
 
+    def renewed(self, content: Content, plan: Plan) -> Content:
+        """`content`, keyed anew if its headers have changed since: what is compiled now must not get the old key."""
+        if content.unchanged():
+            return content
+        with self._lock:
+            self._contents.pop(_typed(plan.specialization), None)
+        return self.content(plan)
+
     def obtain(self, content: Content) -> Obtained:
         """The cubin from disk or compiler, counted and announced.
 

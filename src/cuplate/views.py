@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from enum import Enum
 from typing import Any, ClassVar, NoReturn
 
 from cuplate.dialect import nearest
 from cuplate.dtypes import DTYPES
 from cuplate.errors import TemplateError
+from cuplate.literal import cpp
 from cuplate.specialization import ArrayFacts, AxisFacts, Fact
 from cuplate.template import ATTRIBUTES
 
-__all__ = ["ArrayView", "AxisView", "Block", "ScalarView", "StaticAxis", "Withheld", "axis_view"]
+__all__ = ["ArrayView", "AxisView", "Block", "Member", "ScalarView", "StaticAxis", "Withheld", "axis_view"]
 
 _OPERATORS = (
     "add radd sub rsub mul rmul truediv rtruediv floordiv rfloordiv mod rmod pow rpow neg pos abs lt le gt ge eq "
@@ -226,6 +228,37 @@ def _tile_index(name: str, expression: str | None) -> str:
             f"`{name}.tile_index` needs tiles= to cover the axis `{name}` by its name", try_=f'tiles={{"{name}": ...}}'
         )
     return expression
+
+
+class Member:
+    """A member of a plain Enum, equal to its value too, as in expressions: ``mode == "fast"`` is no silent False.
+
+    Members of an IntEnum or StrEnum need none of this.
+    """
+
+    __slots__ = ("_member",)
+
+    def __init__(self, member: Enum) -> None:
+        self._member = member
+
+    def __cpp__(self) -> str:
+        return cpp(self._member)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._member, name)
+
+    def __eq__(self, other: object) -> bool:
+        other = other._member if isinstance(other, Member) else other
+        return bool(other is self._member or (not isinstance(other, Enum) and other == self._member.value))
+
+    def __hash__(self) -> int:
+        return hash(self._member.value)
+
+    def __bool__(self) -> bool:
+        return bool(self._member)
+
+    def __str__(self) -> str:
+        return str(self._member)
 
 
 class Withheld(_View):

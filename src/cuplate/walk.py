@@ -28,7 +28,7 @@ from cuplate.grid import check as check_grid
 from cuplate.hotpath import PLANS, HotPath
 from cuplate.inspection import Inspection
 from cuplate.parameters import check_defaults, parameter_key
-from cuplate.plan import INT_MAX, Plan, Recipe, make_plan, make_recipes
+from cuplate.plan import Plan, Recipe, make_plan, make_recipes
 from cuplate.signature import Signature
 from cuplate.variants import Variants
 
@@ -188,6 +188,8 @@ class Walk:
             return None
         content = variants.content(plan)
         entry = _memory().get((content.key.digest, number))
+        if entry is None and (now := variants.renewed(content, plan)) is not content:
+            content, entry = now, _memory().get((now.key.digest, number))
         if entry is not None:
             events.emit("hit", self.name, key=content.key.hex, tier="memory")
         else:
@@ -202,9 +204,11 @@ class Walk:
             entry = self._load(gpu, variants, content, number)
         loaded = entry.value
         recipes = make_recipes(content.slots, plan.integers)
-        self._check_loaded(gpu, plan, recipes, loaded, facts.limits)
         assert plan.grid is not None
-        ready = Ready(plan, recipes, entry, gpu.prepare(plan.grid, loaded), content)
+        with gpu.run_on(number):  # the driver answers about a kernel only in a thread that has a context
+            self._check_loaded(gpu, plan, recipes, loaded, facts.limits)
+            config = gpu.prepare(plan.grid, loaded)
+        ready = Ready(plan, recipes, entry, config, content)
         if len(self._ready) >= PLANS:
             self._ready.clear()
         self._ready[key] = ready
@@ -258,9 +262,9 @@ class Walk:
                     f"the loaded kernel takes {size} bytes for {recipe.name!r}, and a call passes {wanted}.",
                     function=self.name,
                 )
-            if recipe.kind == "int" and size == 4 and not -INT_MAX - 1 <= recipe.value <= INT_MAX:
+            if recipe.kind == "int" and not -(1 << 8 * size - 1) <= recipe.value < 1 << 8 * size - 1:
                 raise LaunchError(
-                    f"{recipe.name} = {recipe.value} does not fit the kernel's 32-bit parameter.",
+                    f"{recipe.name} = {recipe.value} does not fit the kernel's {8 * size}-bit parameter.",
                     function=self.name,
                     try_="index_t, or a 64-bit integer in the kernel's own list",
                 )

@@ -526,3 +526,66 @@ def test_a_compiler_patch_is_another_key() -> None:
         for one in (here, replace(here, build=here.build + "9"), here)
     ]
     assert keys[0] == keys[2] != keys[1]
+
+
+def run(program: str) -> str:
+    """What a fresh process prints."""
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=120, env={**os.environ}
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+BIND = """
+import os, sys, threading
+from jaxtyping import Float32
+from cuplate import Array, Inline, specialize
+
+@specialize(Inline('extern "C" __global__ void {{ kernel }}({{ args }}) { out[0] = x[N - 1] * {{ n }}; }'))
+def scaled(x: Float32[Array, "N"], *, n: int) -> Float32[Array, "N"]:
+    raise NotImplementedError
+"""
+
+
+def test_threads_that_all_compile_first_import_cuda_once() -> None:
+    """``cuda.core`` imports itself in a circle; no thread meets it half made."""
+    program = """
+errors, start = [], threading.Barrier(16)
+
+def work(n):
+    start.wait()
+    try:
+        scaled.compile(n=n % 4, arch="sm_90")
+    except BaseException as error:
+        errors.append(repr(error))
+
+threads = [threading.Thread(target=work, args=(n,)) for n in range(16)]
+[t.start() for t in threads]
+[t.join() for t in threads]
+print(errors)
+"""
+    assert run(BIND + program) == "[]"
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+def test_a_child_forked_during_a_compile_compiles() -> None:
+    """NVRTC's locks are not inherited in use: a fork waits for the compiles of other threads."""
+    program = """
+scaled.compile(n=0, arch="sm_90")
+inside = threading.Event()
+from cuplate import subscribe
+subscribe(lambda event: inside.set() if event.kind == "render" else None)
+thread = threading.Thread(target=lambda: [scaled.compile(n=n, arch="sm_90") for n in range(1, 6)])
+thread.start()
+inside.wait()
+child = os.fork()
+if not child:
+    import faulthandler
+    faulthandler.dump_traceback_later(60, exit=True)
+    scaled.compile(n=100, arch="sm_90")
+    os._exit(0)
+print(os.waitpid(child, 0)[1])
+thread.join()
+"""
+    assert run(BIND + program) == "0"

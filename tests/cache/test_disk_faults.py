@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from cuplate.cache import DiskTier, disk, reset, stats
+from cuplate.cache.directory import make_private
 from cuplate.cache.faults import Fault, classify
 from cuplate.cache.reader import Reader
 from cuplate.errors import CacheWarning
@@ -80,6 +81,13 @@ def let_others_in(directory: Path) -> None:
     for parent in directory.parents:
         if parent.stat().st_uid == os.getuid() and str(parent).count("/") > 1:
             parent.chmod(parent.stat().st_mode | 0o011)
+
+
+@pytest.mark.skipif(not os.path.isdir("/proc/self"), reason="no /proc here")
+def test_a_folder_that_never_comes_into_being_is_the_systems_own_error() -> None:
+    """Below /proc a missing parent is reported at every try, which must not be tried for ever."""
+    with pytest.raises(FileNotFoundError):
+        make_private("/proc/cuplate/v1")
 
 
 # ---- damage ----------------------------------------------------------------------------------------------------------

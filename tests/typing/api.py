@@ -201,7 +201,7 @@ def catches(device: Device) -> str:
 
 def mistakes(host: Host, device: Device) -> None:
     """What a checker must refuse."""
-    matmul(host, host)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+    matmul(host, host)  # type: ignore[call-arg, misc]  # pyright: ignore[reportCallIssue]
     matmul(host, host, host, host)  # type: ignore[call-arg, arg-type]  # pyright: ignore[reportCallIssue]
     matmul(host, host, host, rleu=True)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
     matmul(host, host, host, tile=17)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
@@ -209,7 +209,7 @@ def mistakes(host: Host, device: Device) -> None:
     matmul(1, 2, 3)  # type: ignore[type-var]  # pyright: ignore[reportArgumentType]
     saxpy("2", device, device)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     saxpy(2.0, device, device, out=device)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
-    matmul.reference(host, host)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+    matmul.reference(host, host)  # type: ignore[call-arg, misc]  # pyright: ignore[reportCallIssue]
     row_max(device, 0.5)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     row_max(device, 0).valeu  # type: ignore[attr-defined]  # noqa: B018  # pyright: ignore
     matmul.inspct(device)  # type: ignore[attr-defined]  # pyright: ignore

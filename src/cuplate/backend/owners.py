@@ -91,8 +91,8 @@ def stream_pointer(stream: Any, function: str) -> int:
     """
     protocol = getattr(stream, "__cuda_stream__", None)
     if protocol is not None:
-        _, pointer = protocol() if callable(protocol) else protocol
-        return int(pointer)
+        versioned: Any = protocol() if callable(protocol) else protocol
+        return int(versioned[1])
     for attribute in ("ptr", "cuda_stream"):
         pointer = getattr(stream, attribute, None)
         if isinstance(pointer, int):

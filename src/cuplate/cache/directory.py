@@ -10,7 +10,7 @@ import os
 import stat
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from cuplate.cache.faults import Refused
 
@@ -37,7 +37,8 @@ def make_private(directory: str) -> None:
         if parent == directory:
             raise
         make_private(parent)
-        make_private(directory)
+        with suppress(FileExistsError):
+            os.mkdir(directory, 0o700)  # not this function again: below /proc a folder never comes into being
 
 
 def check_trust(*directories: str) -> None:

@@ -89,7 +89,8 @@ class DiskTier:
         self._rest_until = self._write_rest_until = 0.0
         self._failures = self._busy_writes = 0
         self._counting = threading.Lock()
-        self._counts = dict.fromkeys(("bad", "busy", "errors", "quarantines", "evictions", "refused_large"), 0)
+        counted = ("bad", "busy", "errors", "quarantines", "evictions", "refused_large")
+        self._counts: dict[str, int] = dict.fromkeys(counted, 0)
         fork.register(self)
 
     def __repr__(self) -> str:

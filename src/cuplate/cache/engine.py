@@ -46,7 +46,8 @@ class BytesDisk(diskcache.Disk):  # type: ignore[misc]
         # A planted "disk_..." row of Settings arrives here as a keyword; all of them are fixed.
         super().__init__(directory, min_file_size=1 << 31)
 
-    def put(self, key: object) -> tuple[object, bool]:
+    # diskcache has no types; pyright's guess at them is narrower than what diskcache takes.
+    def put(self, key: object) -> tuple[object, bool]:  # pyright: ignore[reportIncompatibleMethodOverride]
         """The key as SQLite stores it."""
         if type(key) is not bytes:
             raise TypeError(f"a key is bytes, not {type(key).__name__}")
@@ -58,7 +59,9 @@ class BytesDisk(diskcache.Disk):  # type: ignore[misc]
             raise OSError("refused a key that is not raw bytes")
         return key
 
-    def store(self, value: object, read: bool, key: object = UNKNOWN) -> tuple[int, int, None, object]:
+    def store(  # pyright: ignore[reportIncompatibleMethodOverride]
+        self, value: object, read: bool, key: object = UNKNOWN
+    ) -> tuple[int, int, None, object]:
         """Size, mode, file name and value of the row. The size makes diskcache's triggers keep the sum of entries."""
         if type(value) is not bytes or read:
             raise TypeError(f"a value is bytes, not {type(value).__name__}")

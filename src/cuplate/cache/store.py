@@ -17,18 +17,23 @@ class Store(Protocol):
 
     def get(self, key: bytes, *, again: bool = False) -> bytes | None:
         """The payload under a key, or None; ``again`` for a second look at the same miss, which is not counted."""
+        ...
 
     def put(self, key: bytes, payload: bytes, *, tag: str = "") -> bool:
         """Store a payload; whether it is stored."""
+        ...
 
     def delete(self, key: bytes) -> bool:
         """Remove one entry; whether one was there."""
+        ...
 
     def entries(self, tag: str, *, limit: int = 16) -> Iterator[tuple[bytes, bytes]]:
         """The newest entries stored with a tag: key and payload."""
+        ...
 
     def clear(self) -> int:
         """Remove every entry; how many went."""
+        ...
 
 
 class NoStore:

@@ -8,12 +8,14 @@ import weakref
 from dataclasses import dataclass
 from typing import Any
 
-from cuda.bindings import driver
-from cuda.core import LEGACY_DEFAULT_STREAM, PER_THREAD_DEFAULT_STREAM, Device, Kernel, LaunchConfig, Stream, launch
-
+from cuplate.backend.cuda import importing
 from cuplate.cubin import Cubin
 from cuplate.errors import LaunchError, ToolchainError
 from cuplate.grid import Grid, Limits
+
+with importing:
+    from cuda.bindings import driver
+    from cuda.core import LEGACY_DEFAULT_STREAM, PER_THREAD_DEFAULT_STREAM, Device, Kernel, LaunchConfig, Stream, launch
 
 __all__ = [
     "LoadedKernel",
@@ -162,8 +164,9 @@ class LoadedKernel:
         handle, sizes = driver.CUkernel(int(self.kernel.handle)), list[int]()
         while True:
             status, _, size = driver.cuKernelGetParamInfo(handle, len(sizes))
-            if status != driver.CUresult.CUDA_SUCCESS:
+            if status == driver.CUresult.CUDA_ERROR_INVALID_VALUE:  # one past the last
                 return tuple(sizes)
+            _check("tell the kernel's arguments", (status, size))
             sizes.append(int(size))
 
     def _attributes(self) -> Any:

@@ -14,6 +14,7 @@ import re
 import shutil
 import subprocess
 import tempfile
+import threading
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
@@ -21,7 +22,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cuplate import headers
+from cuplate.backend.cuda import importing
 from cuplate.backend.protocol import Toolchain
+from cuplate.cache import fork
 from cuplate.cache.store import Store
 from cuplate.compile import SOURCE_NAME, diagnose, not_defined
 from cuplate.cubin import Cubin, Resources
@@ -52,6 +55,7 @@ _INSTALL = "pip install 'cuplate[cuda13]' (or 'cuplate[cuda12]' for CUDA 12)"
 _BANNER = re.compile(rb"Cuda compilation tools, release [\d.]+, V([\d.]+)")
 _BUILD = re.compile(r"\d+(?:\.\d+)+\Z")
 _BUNDLED_SINCE = (13, 3)
+_FORK_WAIT_S = 10.0
 _KEY_NAME = "cuplate.cu"  # a key wants a name with no slash unless headers are vouched for; it decides nothing
 
 
@@ -62,7 +66,8 @@ _KEY_NAME = "cuplate.cu"  # a key wants a name with no slash unless headers are 
 def _nvrtc() -> Any:
     """The raw bindings, once it is certain that the library behind them loads."""
     try:
-        from cuda.bindings import nvrtc
+        with importing:
+            from cuda.bindings import nvrtc
 
         status, *_ = nvrtc.nvrtcVersion()
     except Exception as error:  # ImportError, or pathfinder's DynamicLibNotFoundError, which moves between releases
@@ -281,7 +286,8 @@ def _require_bundled() -> None:
 def _levers() -> frozenset[str]:
     """Fields of this release's ProgramOptions."""
     try:
-        from cuda.core import ProgramOptions
+        with importing:
+            from cuda.core import ProgramOptions
     except ImportError as error:
         raise ToolchainError("cuda.core cannot be imported", given=str(error), try_=_INSTALL) from error
     return frozenset(f.name for f in fields(ProgramOptions))
@@ -290,7 +296,8 @@ def _levers() -> frozenset[str]:
 def _program_options(
     options: Options, arch: str, name: str, directories: Sequence[Path], bundled: bool, **more: object
 ) -> ProgramOptions:
-    from cuda.core import ProgramOptions
+    with importing:
+        from cuda.core import ProgramOptions
 
     wanted: dict[str, Any] = {
         "arch": arch,
@@ -330,7 +337,8 @@ def program_key_bytes(source: Source, options: Options, arch: str, extra_digest:
     extra_digest : bytes
         Digest of the headers.
     """
-    from cuda.core.utils import make_program_cache_key
+    with importing:
+        from cuda.core.utils import make_program_cache_key
 
     return bytes(
         make_program_cache_key(
@@ -394,6 +402,8 @@ def build(
     start = time.perf_counter()
     try:
         code, entry, log = _compile(_text(source, options, checks), program_options, source.entry)
+    except ToolchainError:
+        raise
     except Exception as error:
         raise diagnose(
             _log_of(error),
@@ -419,8 +429,51 @@ def build(
     )
 
 
+class _Compiling:
+    """Counts who is inside NVRTC: a child that is forked meanwhile inherits its locks, and would wait for ever."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._inside = 0
+        self._lost = False
+        fork.register(self)
+
+    def __enter__(self) -> None:
+        with self._changed:
+            if self._lost:
+                raise ToolchainError(
+                    "this process was forked while its parent compiled, so that NVRTC cannot be used in it",
+                    try_="multiprocessing with spawn or forkserver",
+                )
+            self._inside += 1
+
+    def __exit__(self, *error: object) -> None:
+        with self._changed:
+            self._inside -= 1
+            self._changed.notify_all()
+
+    def before_fork(self) -> None:
+        """Let the compiles under way end, and no other begin; for a while."""
+        self._changed.acquire()
+        self._changed.wait_for(lambda: self._inside == 0, _FORK_WAIT_S)
+
+    def after_fork(self, *, child: bool) -> None:
+        """Go on; in a child whose fork did not wait long enough, never again."""
+        if child and self._inside:
+            self._lost, self._inside = True, 0
+        self._changed.release()
+
+
+_compiling = _Compiling()
+
+
 def _compile(text: str, options: ProgramOptions, entry: str) -> tuple[bytes, str, str]:
     """Code, lowered name and log."""
+    with _compiling:
+        return _compile_now(text, options, entry)
+
+
+def _compile_now(text: str, options: ProgramOptions, entry: str) -> tuple[bytes, str, str]:
     from cuda.core import Program
 
     logs = io.StringIO()
@@ -497,6 +550,11 @@ class _RawFailure(Exception):
 
 
 def _raw_ptx(text: str, flags: Sequence[bytes], entry: str | None = None) -> bytes:
+    with _compiling:
+        return _raw_ptx_now(text, flags, entry)
+
+
+def _raw_ptx_now(text: str, flags: Sequence[bytes], entry: str | None) -> bytes:
     nvrtc = _nvrtc()
     _, program = nvrtc.nvrtcCreateProgram(text.encode(), SOURCE_NAME.encode(), 0, None, None)
     try:

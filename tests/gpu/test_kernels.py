@@ -1,0 +1,73 @@
+"""The shipped functions on a GPU, against float64 NumPy."""
+
+from __future__ import annotations
+
+import shutil
+from typing import Any
+
+import cupy
+import numpy as np
+import pytest
+
+import cuplate
+from cuplate import cache
+from cuplate.kernels import matmul_epilogue
+
+SHAPES = [(1, 1, 1), (64, 64, 64), (1000, 300, 500), (17, 33, 31), (257, 1, 15), (0, 5, 7), (5, 0, 7), (5, 7, 0)]
+
+
+def inputs(m: int, k: int, n: int, seed: int = 0) -> tuple[Any, Any, Any]:
+    """Random normal data."""
+    rng = np.random.default_rng(seed)
+    shapes = ((m, k), (k, n), (n,))
+    return tuple(cupy.asarray(rng.standard_normal(shape, dtype=np.float32)) for shape in shapes)  # type: ignore[return-value]
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize("tile", [16, 32])
+@pytest.mark.parametrize("relu", [False, True])
+def test_matmul_epilogue_against_float64(shape: tuple[int, int, int], tile: Any, relu: bool) -> None:
+    """Any shape, also empty and with nothing to sum; cold, warm and with a given output; within the stated bound."""
+    a, b, bias = inputs(*shape)
+    wide = [x.get().astype(np.float64) for x in (a, b, bias)]
+    wanted = matmul_epilogue.reference(*wide, relu=relu)
+    bound = (shape[1] + 2) * 2.0**-24 * (np.abs(wide[0]) @ np.abs(wide[1]) + np.abs(wide[2])) + 1e-30
+    out = cupy.full((shape[0], shape[2]), cupy.nan, cupy.float32)
+    for got in (*(matmul_epilogue(a, b, bias, tile=tile, relu=relu) for _ in range(2)),
+                matmul_epilogue(a, b, bias, tile=tile, relu=relu, out=out)):  # fmt: skip
+        assert got.shape == wanted.shape and got.dtype == np.float32
+        assert (np.abs(got.get() - wanted) <= bound).all()
+    assert matmul_epilogue(a, b, bias, tile=tile, relu=relu, out=out) is out
+
+
+def test_the_two_spellings_of_relu_share_one_loaded_kernel() -> None:
+    """One compile or disk hit, one load."""
+    a, b, bias = inputs(40, 30, 50)
+    matmul_epilogue.cache_clear()
+    loads: list[cuplate.events.Event] = []
+    with cuplate.subscribe(loads.append, "load"):
+        first = matmul_epilogue(a, b, bias, relu=True)
+        second = matmul_epilogue(a, b, bias, epilogue="relu")
+    assert len(loads) == 1
+    assert bool((first == second).all())
+
+
+def test_it_goes_on_when_the_cache_directory_is_deleted() -> None:
+    """Warm calls open no file; a new variant compiles, although its store has vanished."""
+    a, b, bias = inputs(64, 64, 64)
+    matmul_epilogue(a, b, bias)
+    directory = cache.info().directory
+    assert directory is not None
+    shutil.rmtree(directory, ignore_errors=True)
+    for tile in (16, 16, 32, 32):
+        assert bool(cupy.allclose(matmul_epilogue(a, b, bias, tile=tile), a @ b + bias, atol=1e-3))
+
+
+def test_sass_shows_the_machine_code_where_a_disassembler_is() -> None:
+    """The receipt's SASS names the kernel and its multiply-adds; the receipt has the device's architecture."""
+    report = matmul_epilogue.inspect(*inputs(64, 64, 64), relu=True)
+    assert report.arch in str(report) and report.grid is not None
+    assert "matmul_epilogue" in report.ptx
+    if shutil.which("nvdisasm") is None and shutil.which("cuobjdump") is None:
+        pytest.skip("neither nvdisasm nor cuobjdump")
+    assert report.sass is not None and "FFMA" in report.sass
