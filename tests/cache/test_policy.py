@@ -100,6 +100,7 @@ def test_no_limit_is_possible(monkeypatch: pytest.MonkeyPatch) -> None:
         ({"CUPLATE_CACHE_DIR": "", "XDG_CACHE_HOME": "/b"}, ("/b/cuplate", "XDG_CACHE_HOME")),
         ({"XDG_CACHE_HOME": "relative", "HOME": "/c"}, ("/c/.cache/cuplate", "HOME")),
         ({"CUPLATE_CACHE_DIR": "off", "HOME": "/c"}, (None, "CUPLATE_CACHE_DIR")),
+        ({"CUPLATE_CACHE_DIR": "OFF", "HOME": "/c"}, (None, "CUPLATE_CACHE_DIR")),
         ({"CUPLATE_CACHE_DIR": "/a/$HOME/b", "HOME": "/c"}, ("/a/$HOME/b", "CUPLATE_CACHE_DIR")),
     ],
 )

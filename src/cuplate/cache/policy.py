@@ -86,7 +86,7 @@ class CachePolicy:
         secret, secret_from = _pick("secret", self.secret, said.cache_secret, "cache_secret")
         _check_int(f"memory_kernels ({kernels_from})", kernels, 1, f"{VARIABLES['memory_kernels']}=256")
         _check_int(f"disk_bytes ({size_from})", size, SMALLEST_DISK_BYTES, f"{VARIABLES['disk_bytes']}=1G")
-        off = self.directory is None and said.cache_dir == OFF
+        off = self.directory is None and str(said.cache_dir).lower() == OFF
         disk, disk_from = _pick("disk", self.disk, False if off else None, "cache_dir")
         place, place_from = resolve_directory(self.directory) if disk else (None, disk_from)
         sources = (kernels_from, size_from, place_from, secret_from, disk_from)
@@ -164,7 +164,7 @@ def resolve_directory(given: str | os.PathLike[str] | None = None) -> tuple[str 
     if given is not None:
         return os.path.abspath(os.fspath(given)), "code"
     variable, said = VARIABLES["cache_dir"], settings().cache_dir
-    if said == OFF:
+    if str(said).lower() == OFF:
         return None, variable
     if said:
         _check_directory(variable, said)
