@@ -12,6 +12,10 @@ import pytest
 
 GPU_TESTS = Path(__file__).parent / "gpu"
 
+# For the processes that tests start: they find a checkout that is not installed, as pytest's own `pythonpath` does.
+SOURCES = str(Path(__file__).parent.parent / "src")
+os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [SOURCES, os.environ.get("PYTHONPATH")]))
+
 # No deadline: a test never fails for being slow. In CI the examples are the same at every run.
 hypothesis.settings.register_profile("here", deadline=None, print_blob=True)
 hypothesis.settings.register_profile("ci", parent=hypothesis.settings.get_profile("here"), derandomize=True)

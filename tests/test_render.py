@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from cuplate.errors import TemplateError
@@ -425,6 +425,7 @@ def test_any_text_that_says_its_own_line_is_right(pieces: str) -> None:
 
 @settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
 @given(pieces=PIECES)
+@example(pieces="@\n{% for i in range(2) %}\n{% filter upper %}\n@\n{% endfilter %}\n{% endfor %}\n")
 def test_the_coarse_map_is_right_as_well(pieces: str) -> None:
     """With marks only outside captured text, a line points at itself or at the expression that printed it."""
     numbered = "\n".join(line.replace("@", f"@{number};") for number, line in enumerate(pieces.split("\n"), 1))

@@ -456,7 +456,7 @@ def _not_found(finding: _Finding, context: _Context) -> KernelNotFoundError:
         given=source.entry,
         allowed=f"found: {listed}",
         try_=_entry_hint(source.entry, defined),
-        **_common(context),
+        **{**_common(context), "compiler_log": None},  # it says the same in the words of a name map
     )
 
 

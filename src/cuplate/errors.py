@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 __all__ = [
     "ArgumentError",
@@ -52,6 +52,11 @@ class CuplateError(Exception):
         self.facts = facts
         for name, value in facts.items():
             setattr(self, name.strip("_") if name != "try_" else "try_", value)
+
+    if TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            """A fact; which ones there are depends on the error."""
 
     def __str__(self) -> str:
         head = f"{self.function}: {self.summary}" if self.function else self.summary

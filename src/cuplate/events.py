@@ -193,7 +193,10 @@ def say(message: str, *, level: Literal["info", "warning"] = "warning") -> None:
     """
     import logging
 
-    logging.getLogger("cuplate").log(logging.INFO if level == "info" else logging.WARNING, "%s", message)
+    logger = logging.getLogger("cuplate")
+    if not logger.handlers:  # a library is silent until the program asks; warnings reach the user as warnings
+        logger.addHandler(logging.NullHandler())
+    logger.log(logging.INFO if level == "info" else logging.WARNING, "%s", message)
 
 
 def _debug_logger() -> Any:

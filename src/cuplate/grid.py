@@ -88,7 +88,8 @@ def limits_for(arch: str) -> Limits:
     number = int(match[1]) if match else -1
     if number not in _SHARED_KIB:
         known = ", ".join(f"sm_{n}" for n in _SHARED_KIB)
-        raise ToolchainError(f"the limits of arch {arch!r} are not known.", given=arch, allowed=known)
+        near = f"sm_{arch}" if arch.isdigit() and int(arch) in _SHARED_KIB else None
+        raise ToolchainError(f"the limits of arch {arch!r} are not known.", given=arch, allowed=known, try_=near)
     clusters = 8 if number >= 90 else 1
     return Limits(arch=number, shared_memory_bytes=_SHARED_KIB[number] * 1024, cluster_blocks=clusters)
 

@@ -27,6 +27,7 @@ _PUSH, _POP = chr(_LAST), chr(_LAST - 1)
 _MARK = re.compile(f"([{MARKS}])")
 
 _CAPTURING = {"macro", "call", "filter", "set"}
+_PRINTING = {"print", "call", "filter"}  # what they print comes out where they stand
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,8 +92,8 @@ class Marks(Extension):
                 expression = next(expressions)
                 if not silent:
                     yield Token(token.lineno, "data", self._mark(Origin(name, token.lineno, "value", expression)))
-            elif tag == "print" and not silent:
-                yield Token(token.lineno, "data", self._mark(Origin(name, token.lineno, "value", "print")))
+            elif tag in (_PRINTING if self.coarse else {"print"}) and not silent:
+                yield Token(token.lineno, "data", self._mark(Origin(name, token.lineno, "value", tag)))
             yield token
             if not self.coarse and token.type == "block_end" and _opens_capture(tokens, index):
                 yield Token(token.lineno, "data", _PUSH)
