@@ -199,7 +199,7 @@ def _runner_lines(shape: RunnerShape, several_devices: bool) -> list[str]:
     for name in shape.written:
         for other in shape.present:
             if other != name:
-                add(_overlap(name, other))
+                add(_overlap(name, other, f"-_bytes_{name}"))
                 add("    return _again")
     lines += _output_lines(shape, several_devices)
     for name in shape.scratch:
@@ -248,9 +248,10 @@ def _output_lines(shape: RunnerShape, several_devices: bool) -> list[str]:
         "    return _again",
         "else:",
         f"    _p_{name} = out.data.ptr",
+        f"    _low = -_bytes_{name}",
     ]
     for other in shape.present:
-        lines += [f"    {_overlap(name, other)}", "        return _again"]
+        lines += [f"    {_overlap(name, other, '_low')}", "        return _again"]
     return lines
 
 
@@ -263,9 +264,9 @@ def _other_shape(name: str, shape: RunnerShape) -> str:
     return f"out.shape != _shape_{name}"
 
 
-def _overlap(a: str, b: str) -> str:
+def _overlap(a: str, b: str, low: str) -> str:
     """Whether two ranges of bytes share one, with one subtraction: pointers are long integers, and slow to add."""
-    return f"if -_bytes_{a} < _p_{a} - _p_{b} < _bytes_{b}:"
+    return f"if {low} < _p_{a} - _p_{b} < _bytes_{b}:"
 
 
 def _returned(shape: RunnerShape) -> str:
