@@ -104,13 +104,16 @@ def test_editable_install_finds_the_templates(checkout: Path, tmp_path: Path) ->
     """After `pip install -e .`, `cuplate.templates` is the root folder itself, so edits are seen."""
     # What pip does for `-e`: ask the build backend for an editable wheel, install that.
     hook = f"from setuptools import build_meta; build_meta.build_editable({str(tmp_path)!r})"
-    subprocess.run([sys.executable, "-c", hook], cwd=checkout, capture_output=True, check=True)
+    clean = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}  # or this checkout is found
+    subprocess.run([sys.executable, "-c", hook], cwd=checkout, capture_output=True, check=True, env=clean)
     (editable,) = tmp_path.glob("cuplate-*.whl")
     venv.create(tmp_path / "env", with_pip=False)
     python = tmp_path / "env" / "bin" / "python"
     pip("--python", str(python), "install", "--no-deps", "--no-index", str(editable))
     code = "import cuplate, cuplate.templates as t, json; print(json.dumps([cuplate.__file__, *t.__path__]))"
-    done = subprocess.run([str(python), "-c", code], capture_output=True, text=True, check=True, cwd=tmp_path)
+    done = subprocess.run(
+        [str(python), "-c", code], capture_output=True, text=True, check=True, cwd=tmp_path, env=clean
+    )
     assert json.loads(done.stdout) == [str(checkout / "src/cuplate/__init__.py"), str(checkout / "templates")]
 
 

@@ -1,13 +1,12 @@
 """A compiled kernel with all that a later process needs to know of it, as one sealed record of bytes.
 
-Nothing is ever unpickled: a record is a magic, three names, the code, and canonical JSON, each with its length. The
+Nothing is ever unpickled: a record is a magic, five lengths, three names, canonical JSON, and the code. The
 seal binds a record to its key, so that two good entries that were swapped are both refused.
 """
 
 from __future__ import annotations
 
 import hmac
-import itertools
 import json
 import math
 import struct
@@ -19,8 +18,9 @@ __all__ = ["SEAL_BYTES", "About", "Cubin", "Resources", "decode", "encode", "sea
 _RECORD = b"CUPLATE\x01"  # the last byte is the version of the record
 _SEAL = b"CUPSEAL\x01"
 _ELF = b"\x7fELF"
-_META = struct.Struct("<I")
-_CODE = struct.Struct("<Q")
+_LENGTHS = struct.Struct("<IIIIQ")  # of entry, arch, function, the rest, and the code
+_HEAD = len(_RECORD) + _LENGTHS.size
+_KEY_LENGTH = struct.Struct("<Q")
 _MAC_BYTES = 32
 # With no secret the seal guards against accidents and swaps only; HMAC wants some key all the same.
 _NO_SECRET = b"cuplate: no secret"
@@ -186,7 +186,6 @@ class Cubin:
         return self.entry, self.arch, self.function
 
 
-_NAMES = struct.Struct("<III")  # lengths of entry, arch and function
 _TEXTS = ("log", "toolchain", "parameters_text")
 _RESOURCES = tuple(f.name for f in fields(Resources))
 _RESOURCE_NAMES = frozenset(_RESOURCES)
@@ -204,7 +203,7 @@ def encode(cubin: Cubin) -> bytes:
     Returns
     -------
     bytes
-        Magic with version, the three names with their lengths, then length and bytes of the code and of the rest.
+        Magic with version, five lengths, then the three names, the rest as text, and the code.
 
     Raises
     ------
@@ -216,9 +215,8 @@ def encode(cubin: Cubin) -> bytes:
     about = {f.name: getattr(cubin.about, f.name) for f in fields(About)}
     about["resources"] = {name: getattr(cubin.resources, name) for name in _RESOURCES}
     text = json.dumps(about, sort_keys=True, separators=(",", ":"), allow_nan=False).encode("ascii")
-    names = [name.encode() for name in cubin._names()]
-    lengths = _NAMES.pack(*map(len, names))
-    return b"".join((_RECORD, lengths, *names, _CODE.pack(len(cubin.code)), cubin.code, _META.pack(len(text)), text))
+    parts = [*(name.encode() for name in cubin._names()), text, cubin.code]
+    return b"".join((_RECORD, _LENGTHS.pack(*map(len, parts)), *parts))
 
 
 def decode(record: bytes, *, lazily: bool = False) -> Cubin:
@@ -244,39 +242,24 @@ def decode(record: bytes, *, lazily: bool = False) -> Cubin:
     """
     if not record.startswith(_RECORD):
         raise ValueError(f"not a cuplate record of this version: {record[:8]!r}")
-    names, start = _take_names(record)
-    code, rest = _take(record, start, _CODE)
-    text, end = _take(record, rest, _META)
-    if end != len(record):
-        raise ValueError(f"record has {len(record) - end} bytes too many")
+    if len(record) < _HEAD:
+        raise ValueError(f"record is cut at byte {len(record)}")
+    entry, arch, function, about, code_bytes = _LENGTHS.unpack_from(record, len(_RECORD))
+    if _HEAD + entry + arch + function + about + code_bytes != len(record):
+        raise ValueError(f"record is cut, or longer than it says: {len(record)} bytes")
+    names = record[_HEAD : (end := _HEAD + entry + arch + function)]
+    text, code = record[end : end + about], record[end + about :]
     if not code.startswith(_ELF):
         raise ValueError(f"not an ELF image: {code[:4]!r} ({len(code)} bytes)")
     cubin = Cubin.__new__(Cubin)
-    cubin._set(code, *names, text if lazily else _about(text))
+    cubin._set(
+        code,
+        names[:entry].decode(),
+        names[entry : entry + arch].decode(),
+        names[entry + arch :].decode(),
+        text if lazily else _about(text),
+    )
     return cubin
-
-
-def _take_names(record: bytes) -> tuple[tuple[str, str, str], int]:
-    start = len(_RECORD) + _NAMES.size
-    if start > len(record):
-        raise ValueError(f"record is cut at byte {len(record)}")
-    lengths = _NAMES.unpack_from(record, len(_RECORD))
-    ends = tuple(itertools.accumulate(lengths, initial=start))
-    if ends[-1] > len(record):
-        raise ValueError(f"record is cut: {ends[-1]} bytes announced, {len(record)} there")
-    entry, arch, function = (record[a:b].decode() for a, b in itertools.pairwise(ends))
-    return (entry, arch, function), ends[-1]
-
-
-def _take(record: bytes, start: int, length: struct.Struct) -> tuple[bytes, int]:
-    """The length-prefixed bytes at ``start``, and where they end."""
-    body = start + length.size
-    if body > len(record):
-        raise ValueError(f"record is cut at byte {len(record)}")
-    end = body + int(length.unpack_from(record, start)[0])
-    if end > len(record):
-        raise ValueError(f"record is cut: {end} bytes announced, {len(record)} there")
-    return record[body:end], end
 
 
 def _about(text: bytes) -> About:
@@ -318,7 +301,7 @@ def _resources(found: Any) -> Resources:
 def _mac(key: bytes, payload: bytes | memoryview, secret: bytes) -> bytes:
     # The length of the key comes first, or else a byte could move between key and payload. One call into C: a third
     # faster than an object that is copied and updated.
-    return hmac.digest(secret or _NO_SECRET, b"".join((_SEAL, _CODE.pack(len(key)), key, payload)), "sha256")
+    return hmac.digest(secret or _NO_SECRET, b"".join((_SEAL, _KEY_LENGTH.pack(len(key)), key, payload)), "sha256")
 
 
 def seal(key: bytes, payload: bytes, secret: bytes = b"") -> bytes:

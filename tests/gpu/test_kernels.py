@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import threading
 from typing import Any
 
 import cupy
@@ -71,3 +72,17 @@ def test_sass_shows_the_machine_code_where_a_disassembler_is() -> None:
     if shutil.which("nvdisasm") is None and shutil.which("cuobjdump") is None:
         pytest.skip("neither nvdisasm nor cuobjdump")
     assert report.sass is not None and "FFMA" in report.sass
+
+
+def test_a_thread_without_a_context_can_call_cold_and_warm() -> None:
+    """With ``out=`` given CuPy does nothing in the thread before the launch; the context is ours to make."""
+    a, b, bias = inputs(48, 48, 48)
+    wanted = cupy.maximum(a @ b + bias, 0)
+    cupy.cuda.get_current_stream().synchronize()
+    matmul_epilogue.cache_clear()
+    for _ in range(3):  # the first is cold
+        out = cupy.zeros((48, 48), cupy.float32)
+        thread = threading.Thread(target=matmul_epilogue, args=(a, b, bias), kwargs={"relu": True, "out": out})
+        thread.start()
+        thread.join()
+        assert bool(cupy.allclose(out, wanted, atol=1e-3))

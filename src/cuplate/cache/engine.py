@@ -34,6 +34,7 @@ _SETTINGS = {
     "disk_min_file_size": 1 << 31,
 }
 _KNOWN = {*_SETTINGS, *METADATA}
+_PAGE_BYTES = 16384
 _POLL_S = 0.002
 _STEPS = 200_000
 _OLDEST = "SELECT rowid, size, key, tag FROM Cache WHERE key != ? ORDER BY store_time, rowid LIMIT 32"
@@ -129,6 +130,8 @@ class Engine(diskcache.Cache):  # type: ignore[misc]
         # One for all threads (the tier's lock guards it): diskcache's own, one a thread, outlive their threads.
         if self._connection is None:
             connection = connect(self._real_directory, "mode=rwc", 0.0)
+            # Before anything is written, and then for good: most kernels fit one page, and a look-up reads one or two.
+            connection.execute(f"PRAGMA page_size = {_PAGE_BYTES}")
             connection.text_factory = _lenient  # a planted text that is no UTF-8 must not stop every open
             connection.set_progress_handler(lambda: time.monotonic() > self.until + 1.0, _STEPS)
             self._connection = connection

@@ -115,21 +115,19 @@ class LoadedKernel:
         Set by `keep`.
     evicted : bool
         Set when the memory tier has let go of it.
-    users : WeakSet
-        Functions that hold plans for it.
     """
 
     __slots__ = (
         "__weakref__",
         "_lock",
         "_shared_bytes",
+        "_users",
         "cubin",
         "device",
         "evicted",
         "kept",
         "kernel",
         "library",
-        "users",
     )
 
     def __init__(self, kernel: Kernel, library: Any, cubin: Cubin, device: int) -> None:
@@ -139,9 +137,17 @@ class LoadedKernel:
         self.device = device
         self.kept = False
         self.evicted = False
-        self.users: weakref.WeakSet[Any] = weakref.WeakSet()
+        self._users: weakref.WeakSet[Any] | None = None
         self._shared_bytes = DEFAULT_SHARED_BYTES
         self._lock = threading.Lock()
+
+    @property
+    def users(self) -> weakref.WeakSet[Any]:
+        """Functions that hold plans for it; made when first asked for, as it costs a fifth of a load."""
+        with self._lock:
+            if self._users is None:
+                self._users = weakref.WeakSet()
+            return self._users
 
     @property
     def registers(self) -> int:
