@@ -16,6 +16,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
+# Without it, or pip and the new environment would find this checkout instead of what they install.
+CLEAN = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 TEMPLATES = sorted(
     path.relative_to(ROOT / "templates").as_posix()
@@ -41,7 +43,7 @@ needs_setuptools = pytest.mark.skipif(
 def pip(*arguments: str) -> None:
     """Run pip of this environment, without an index."""
     command = [sys.executable, "-m", "pip", "--disable-pip-version-check", *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=CLEAN)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
@@ -104,15 +106,14 @@ def test_editable_install_finds_the_templates(checkout: Path, tmp_path: Path) ->
     """After `pip install -e .`, `cuplate.templates` is the root folder itself, so edits are seen."""
     # What pip does for `-e`: ask the build backend for an editable wheel, install that.
     hook = f"from setuptools import build_meta; build_meta.build_editable({str(tmp_path)!r})"
-    clean = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}  # or this checkout is found
-    subprocess.run([sys.executable, "-c", hook], cwd=checkout, capture_output=True, check=True, env=clean)
+    subprocess.run([sys.executable, "-c", hook], cwd=checkout, capture_output=True, check=True, env=CLEAN)
     (editable,) = tmp_path.glob("cuplate-*.whl")
     venv.create(tmp_path / "env", with_pip=False)
     python = tmp_path / "env" / "bin" / "python"
     pip("--python", str(python), "install", "--no-deps", "--no-index", str(editable))
     code = "import cuplate, cuplate.templates as t, json; print(json.dumps([cuplate.__file__, *t.__path__]))"
     done = subprocess.run(
-        [str(python), "-c", code], capture_output=True, text=True, check=True, cwd=tmp_path, env=clean
+        [str(python), "-c", code], capture_output=True, text=True, check=True, cwd=tmp_path, env=CLEAN
     )
     assert json.loads(done.stdout) == [str(checkout / "src/cuplate/__init__.py"), str(checkout / "templates")]
 
