@@ -34,8 +34,8 @@ from cuplate.arguments import Described, is_packed, packed_strides
 from cuplate.encode import encoder
 from cuplate.errors import CuplateError
 from cuplate.layout import check_overlap, check_writable
-from cuplate.parameters import parameter_key
-from cuplate.signature import ScalarArgument
+from cuplate.parameters import check_parameters, parameter_key
+from cuplate.signature import ScalarArgument, read_signature
 from tests.doubles import Gpu, install
 
 EMPTY = 'extern "C" __global__ void {{ kernel }}({{ args }}) {}'
@@ -779,3 +779,38 @@ def test_a_value_that_no_message_can_print_is_refused(many: Any) -> None:
         values[0] = values
     with pytest.raises(ParameterError, match="n = "):
         wide.inspect(n=values, arch="sm_90")
+
+
+@pytest.mark.parametrize(
+    ("annotation", "given", "kept"),
+    [
+        (list[int], [1, np.int32(2)], (1, 2)),
+        (list[float], [1, 0.5], (1.0, 0.5)),
+        (tuple[int, ...], (3,), (3,)),
+        (tuple[int, str], (3, "x"), (3, "x")),
+        (list[Any], [1, 1.5, "x"], (1, 1.5, "x")),
+        (list, [[1, 2], [3]], ((1, 2), (3,))),
+    ],
+)
+def test_elements_of_a_list_are_enforced_where_they_are_plain(annotation: Any, given: Any, kept: Any) -> None:
+    """``list[int]`` takes integers, NumPy's too, in one spelling; an open list takes what a template can print."""
+
+    def f(x: Float32[Array, " N"], *, values) -> Float32[Array, " N"]:  # type: ignore[no-untyped-def]
+        raise NotImplementedError
+
+    f.__annotations__["values"] = annotation
+    signature = read_signature(f, dtypes={})
+    assert check_parameters(signature, {"values": given}) == (("values", kept),)
+    assert [type(v) for v in check_parameters(signature, {"values": given})[0][1]] == [type(v) for v in kept]
+
+
+@pytest.mark.parametrize(("annotation", "given"), [(list[int], [1.5]), (list[int], [True]), (tuple[str, ...], (1,))])
+def test_elements_of_another_type_are_refused(annotation: Any, given: Any) -> None:
+    """By type: True is no integer here, as everywhere."""
+
+    def f(x: Float32[Array, " N"], *, values) -> Float32[Array, " N"]:  # type: ignore[no-untyped-def]
+        raise NotImplementedError
+
+    f.__annotations__["values"] = annotation
+    with pytest.raises(ParameterError, match="is not allowed"):
+        check_parameters(read_signature(f, dtypes={}), {"values": given})

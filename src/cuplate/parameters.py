@@ -104,7 +104,8 @@ def _check_parameter(parameter: Parameter, value: Any, function: str) -> Any:
         raise _wrong(parameter, value, function, ", ".join(str(a) for a in parameter.allowed))
     if kind == "list":
         if isinstance(value, (list, tuple)):
-            return _freeze(value, parameter, function)
+            frozen = _freeze(value, parameter, function)
+            return tuple(_element(parameter, e, function) for e in frozen) if parameter.allowed else frozen
         raise _wrong(parameter, value, function, "a list or tuple")
     if kind == "dtype":
         return dtype_name(value, lambda: _wrong(parameter, value, function, "a dtype that a kernel can name"))
@@ -121,6 +122,16 @@ def _check_plain(parameter: Parameter, value: Any, function: str) -> Any:
     if type(plain).__name__ != kind or (isinstance(value, enum.Enum)):
         raise _wrong(parameter, value, function, parameter.annotation)
     return plain
+
+
+def _element(parameter: Parameter, value: Any, function: str) -> Any:
+    """One element of a list whose element types are plain."""
+    plain = _plain(value)
+    if type(plain) in parameter.allowed and not isinstance(value, enum.Enum):
+        return plain
+    if type(plain) is int and float in parameter.allowed:
+        return _exact_float(parameter, plain, function)
+    raise _wrong(parameter, value, function, parameter.annotation)
 
 
 def _exact_float(parameter: Parameter, value: int, function: str) -> float:

@@ -112,7 +112,7 @@ class Parameter:
     kind : str
         ``"literal"``, ``"bool"``, ``"int"``, ``"float"``, ``"str"``, ``"enum"``, ``"dtype"``, ``"list"`` or ``"any"``.
     allowed : tuple
-        Values of a ``Literal``, members of an ``Enum``; empty otherwise.
+        Values of a ``Literal``, members of an ``Enum``, element types of a list where they are plain; empty otherwise.
     default : object
         ``inspect.Parameter.empty`` when there is none.
     annotation : str
@@ -509,7 +509,8 @@ class _Reader:
         if isinstance(hint, type) and issubclass(hint, enum.Enum):
             return "enum", tuple(hint)
         if typing.get_origin(hint) in (list, tuple) or hint in (list, tuple):
-            return "list", ()
+            elements = tuple(e for e in typing.get_args(hint) if e is not Ellipsis)
+            return "list", elements if all(e in (bool, int, float, str) for e in elements) else ()
         if hint in (bool, int, float, str):
             return hint.__name__, ()
         if getattr(hint, "__module__", "").partition(".")[0] == "numpy":
