@@ -17,20 +17,18 @@ class Kernel:
     """Stands for a loaded kernel: unloads itself when its last reference goes."""
 
 
-OPERATIONS = st.lists(
-    st.tuples(st.sampled_from(["put", "get", "hit", "limit", "pin", "unpin"]), st.integers(0, 7)), max_size=60
-)
+OPERATIONS = st.lists(st.tuples(st.sampled_from(["put", "get", "hit", "limit"]), st.integers(0, 7)), max_size=60)
 
 
 @given(OPERATIONS)
 def test_what_is_kept_is_what_a_list_in_order_of_use_would_keep(operations: list[tuple[str, int]]) -> None:
     """Exact LRU: after any operations the tier holds the same keys as the obvious model (B29)."""
     tier: MemoryTier[int] = MemoryTier(3)
-    limit, order, pins = 3, list[int](), list[int]()
+    limit, order = 3, list[int]()
 
     def trim(spare: int | None = None) -> None:
         while len(order) > limit:
-            free = [k for k in order if k not in pins and k != spare]
+            free = [k for k in order if k != spare]
             if not free:
                 return
             order.remove(free[0])
@@ -46,13 +44,6 @@ def test_what_is_kept_is_what_a_list_in_order_of_use_would_keep(operations: list
             trim()
         elif entry is None:
             assert tier.get(key) is None
-        elif name == "pin":
-            tier.pin(entry)
-            pins.append(key)
-        elif name == "unpin":
-            tier.unpin(entry)
-            if key in pins:
-                pins.remove(key)
             trim()
         else:
             order = [k for k in order if k != key] + [key]
@@ -74,11 +65,14 @@ def test_a_hit_is_one_store_and_no_call() -> None:
 
 
 def test_the_one_just_put_is_never_evicted() -> None:
-    """Even when everything else is pinned."""
+    """Even when every other kernel has been used since."""
     tier: MemoryTier[str] = MemoryTier(1)
-    tier.pin(tier.put("a", "a"))
-    tier.put("b", "b")
-    assert {e.key for e in tier} == {"a", "b"}
+    old = tier.put("a", "a")
+    new = tier.put("b", "b")
+    assert {e.key for e in tier} == {"b"}
+    old.tick = new.tick + 1000
+    tier.put("c", "c")
+    assert {e.key for e in tier} == {"c"}
 
 
 def test_the_second_put_of_a_key_keeps_the_first_kernel() -> None:
@@ -123,18 +117,6 @@ def test_evictions_are_told_with_no_lock_held() -> None:
     assert seen == [("a", 1)]
     tier.clear()
     assert seen == [("a", 1), ("b", 0)]
-
-
-def test_clear_keeps_what_is_pinned() -> None:
-    """A kernel launched into a captured graph stays loaded; after unpin it goes like any other."""
-    tier: MemoryTier[str] = MemoryTier(4)
-    captured = tier.put("captured", "a")
-    tier.put("plain", "b")
-    tier.pin(captured)
-    assert tier.clear() == 1
-    assert tier.get("captured") is captured
-    tier.unpin(captured)
-    assert tier.clear() == 1
 
 
 def test_discard_drops_one_entry_and_tells() -> None:

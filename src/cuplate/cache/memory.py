@@ -53,7 +53,7 @@ class MemoryTier(Generic[V]):
     Parameters
     ----------
     limit : int
-        Kernels kept, at least 1. Pinned kernels count, but are never evicted.
+        Kernels kept, at least 1.
     gate : Gate, optional
         Shut, it defers evictions and makes other threads' :meth:`clear` wait.
     """
@@ -62,7 +62,6 @@ class MemoryTier(Generic[V]):
         self.gate = Gate() if gate is None else gate
         self._limit = limit
         self._entries: dict[Hashable, Entry[V]] = {}
-        self._pins: dict[Entry[V], int] = {}
         self._on_evict: list[Callable[[Entry[V]], object]] = []
         self.gate.on_open(self.trim)
 
@@ -161,19 +160,6 @@ class MemoryTier(Generic[V]):
             self._tell([entry])
         return entry is not None
 
-    def pin(self, entry: Entry[V]) -> None:
-        """Never evict this entry until :meth:`unpin`; once for each pin. For kernels launched into a graph capture."""
-        with self.gate.mutex:
-            self._pins[entry] = self._pins.get(entry, 0) + 1
-
-    def unpin(self, entry: Entry[V]) -> None:
-        """Undo one :meth:`pin`; one too many does nothing."""
-        with self.gate.mutex:
-            left = self._pins.pop(entry, 0) - 1
-            if left > 0:
-                self._pins[entry] = left
-        self.trim()
-
     def trim(self, *, spare: Entry[V] | None = None) -> int:
         """Evict down to the limit, unless the gate is shut.
 
@@ -201,7 +187,7 @@ class MemoryTier(Generic[V]):
         return len(gone)
 
     def clear(self) -> int:
-        """Drop every entry that is not pinned; waits while another thread holds the gate.
+        """Drop every entry; waits while another thread holds the gate.
 
         Returns
         -------
@@ -209,15 +195,14 @@ class MemoryTier(Generic[V]):
             How many went; they are not counted as evictions.
         """
         with self.gate.passing():
-            gone = [entry for entry in self._entries.values() if entry not in self._pins]
-            for entry in gone:
-                del self._entries[entry.key]
+            gone = list(self._entries.values())
+            self._entries.clear()
         self._tell(gone)
         return len(gone)
 
     def _oldest(self, spare: Entry[V] | None) -> Entry[V] | None:
         # A scan, not an order that every hit would have to keep: a miss that ends here costs a load, or a compile.
-        free = (entry for entry in self._entries.values() if entry is not spare and entry not in self._pins)
+        free = (entry for entry in self._entries.values() if entry is not spare)
         return min(free, key=_tick, default=None)
 
     def _tell(self, gone: list[Entry[V]]) -> None:
