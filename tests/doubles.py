@@ -19,9 +19,29 @@ import numpy as np
 import pytest
 
 from cuplate.grid import Grid, limits_for
+from cuplate.render import Source, render
+from cuplate.specialization import Specialization
+from cuplate.template import Inline, read
 
 ARCH = "sm_90"
 ALIGNMENT = 256
+
+
+def rendered(text: str, entry: str = "k", **parameters: object) -> Source:
+    """A rendered inline template."""
+    spec = Specialization(
+        function="f",
+        entry=entry,
+        parameters=tuple(parameters.items()),
+        arrays=(),
+        scalars=(),
+        axes=(),
+        index_type="int",
+        arch="sm_90",
+        block=(32, 1, 1),
+        slots=(),
+    )
+    return render(read(Inline(text), anchor=None, function="f"), spec)
 
 
 class ndarray:

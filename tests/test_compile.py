@@ -23,9 +23,7 @@ from cuplate.compile import SOURCE_NAME, Flights, diagnose, not_defined, obtain
 from cuplate.cubin import Cubin
 from cuplate.errors import CacheWarning, CompileError, KernelNotFoundError
 from cuplate.key import Key
-from cuplate.render import Source, render
-from cuplate.specialization import Specialization
-from cuplate.template import Inline, read
+from tests.doubles import rendered
 
 
 def key(name: str = "k", *, storable: bool = True, reason: str | None = None) -> Key:
@@ -298,23 +296,6 @@ def test_a_fork_during_a_compile_leaves_a_working_child() -> None:
 
 
 # --- what the compiler refused ---------------------------------------------------------------------------------------
-
-
-def rendered(text: str, entry: str = "k", **parameters: object) -> Source:
-    """A rendered inline template."""
-    spec = Specialization(
-        function="f",
-        entry=entry,
-        parameters=tuple(parameters.items()),
-        arrays=(),
-        scalars=(),
-        axes=(),
-        index_type="int",
-        arch="sm_90",
-        block=(32, 1, 1),
-        slots=(),
-    )
-    return render(read(Inline(text), anchor=None, function="f"), spec)
 
 
 LOOP = """\

@@ -23,29 +23,11 @@ from cuplate.errors import CompileError, KernelNotFoundError, ToolchainError  # 
 from cuplate.headers import closure  # noqa: E402
 from cuplate.key import make  # noqa: E402
 from cuplate.options import Options  # noqa: E402
-from cuplate.render import Source, render  # noqa: E402
-from cuplate.specialization import Slot, Specialization  # noqa: E402
-from cuplate.template import Inline, read  # noqa: E402
+from cuplate.specialization import Slot  # noqa: E402
+from tests.doubles import rendered  # noqa: E402
 
 EMPTY = 'extern "C" __global__ void k(int* a) { a[0] = 1; }\n'
 needs_toolkit = pytest.mark.skipif(not nvrtc.toolkit_directories(), reason="no CUDA headers on this machine")
-
-
-def rendered(text: str, entry: str = "k", **parameters: object) -> Source:
-    """A rendered inline template."""
-    spec = Specialization(
-        function="f",
-        entry=entry,
-        parameters=tuple(parameters.items()),
-        arrays=(),
-        scalars=(),
-        axes=(),
-        index_type="int",
-        arch="sm_90",
-        block=(32, 1, 1),
-        slots=(),
-    )
-    return render(read(Inline(text), anchor=None, function="f"), spec)
 
 
 def build(text: str, entry: str = "k", arch: str = "sm_90", options: Options = Options(), **more: object):  # noqa: B008
