@@ -55,7 +55,7 @@ class Inspection:
             limits=limits,
             called_as=call.called_as(self.name),
         )
-        return call, plan, self.variants.renewed(self.variants.content(plan), plan), limits
+        return call, plan, self.variants.content(plan, current=True), limits
 
     def _target(self, call: Call, arch: str | None) -> tuple[str, Limits]:
         options = self.variants.binding.options

@@ -69,8 +69,14 @@ class Variants:
         """The disk tier of this function."""
         return cache.disk_tier(self.policy)
 
-    def content(self, plan: Plan) -> Content:
+    def content(self, plan: Plan, *, current: bool = False) -> Content:
         """Source and key of a plan; rendered once for equal specializations.
+
+        Parameters
+        ----------
+        plan : Plan
+        current : bool
+            True renders and keys anew if the headers have changed since: what is compiled now must not get the old key.
 
         Raises
         ------
@@ -78,7 +84,7 @@ class Variants:
         """
         rendered = _typed(plan.specialization)
         content = self._contents.get(rendered)
-        if content is None:
+        if content is None or (current and not content.unchanged()):
             self.counter.cell.misses += 1
             content = make_content(self.binding, plan, memo=self.store())
             events.emit("render", self.name, key=content.key.hex)
@@ -88,14 +94,6 @@ class Variants:
                 self._contents[rendered] = content
             self._note_variant(content, plan.specialization.parameters)
         return content
-
-    def renewed(self, content: Content, plan: Plan) -> Content:
-        """`content`, keyed anew if its headers have changed since: what is compiled now must not get the old key."""
-        if content.unchanged():
-            return content
-        with self._lock:
-            self._contents.pop(_typed(plan.specialization), None)
-        return self.content(plan)
 
     def obtain(self, content: Content) -> Obtained:
         """The cubin from disk or compiler, counted and announced.

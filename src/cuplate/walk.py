@@ -188,7 +188,7 @@ class Walk:
             return None
         content = variants.content(plan)
         entry = _memory().get((content.key.digest, number))
-        if entry is None and (now := variants.renewed(content, plan)) is not content:
+        if entry is None and (now := variants.content(plan, current=True)) is not content:
             content, entry = now, _memory().get((now.key.digest, number))
         if entry is not None:
             events.emit("hit", self.name, key=content.key.hex, tier="memory")
