@@ -15,6 +15,7 @@ import weakref
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -429,6 +430,202 @@ def test_the_hot_path_does_what_the_cold_path_does(gpu: Gpu, cases: list[dict[st
         with cuplate.subscribe(lambda event: None):
             cold = outcome(gpu, args, kwargs, case["stream"])
         assert sorted(map(str, first)) == sorted(map(str, cold)) and first == again == cold
+
+
+# the very same objects again ------------------------------------------------------------------------------------------
+
+
+@specialize(Inline(KERNEL % "out[0] = {{ tile }};"), tiles={"N": "tile"})
+def layer(
+    x: Float32[Array, "M N"], w: Float32[Array, "N M"] | None = None, *, tile: Literal[32, 64] = 32
+) -> Float32[Array, "M N"]:
+    """Arrays of two axes, one optional, and a parameter: what a repeat compares."""
+    raise NotImplementedError
+
+
+@specialize(Inline(KERNEL % ""), mutates="x")
+def twice(x: Float32[Array, " N"]) -> None:
+    """In place."""
+    raise NotImplementedError
+
+
+def repeats(function: Any) -> dict[Any, Any]:
+    """The records of calls that have come twice."""
+    found: dict[Any, Any] = function.__globals__["_repeats"]
+    return found
+
+
+def only_repeats(function: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From now on the function has neither plans nor a cold path."""
+    plans(function).clear()
+    monkeypatch.setitem(function.__globals__, "_cold", lambda *_: pytest.fail("the call is no repeat"))
+
+
+def test_a_call_of_the_same_objects_looks_nothing_up(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Given arrays into given arrays, with or without the optional one, and in place; each counts as a hit."""
+    x, w, out, other = gpu.array((6, 4)), gpu.array((4, 6)), gpu.array((6, 4)), gpu.array((6, 4))
+    line = gpu.array(8)
+    calls = [
+        lambda: layer(x, w, out=out),
+        lambda: layer(x, out=other, tile=64),
+        lambda: twice(line),
+        lambda: layer(x, w).shape,
+    ]
+    for _ in range(3):
+        first = [call() for call in calls]
+    expected = [(n.grid, n.values, n.stream) for n in gpu.launches[-4:]]
+    only_repeats(layer, monkeypatch)
+    only_repeats(twice, monkeypatch)
+    hits = layer.cache_info().hits
+    again = [call() for call in calls]
+    assert first == again == [out, other, None, (6, 4)]
+    assert [(n.grid, n.values, n.stream) for n in gpu.launches[-4:-1]] == expected[:-1]
+    assert layer.cache_info().hits == hits + 3
+    with gpu.on_stream(5):
+        layer(x, w, out=out)
+        made = layer(x, w)
+    assert [n.stream for n in gpu.launches[-2:]] == [5, 5]
+    assert gpu.launches[-1].values[2] == made.data.ptr and gpu.notes("empty")[-1].stream == 5
+
+
+def test_what_changes_makes_it_another_call(gpu: Gpu) -> None:
+    """Another array, shape in place, parameter, stream or listener: the launch that a first call would do."""
+    x, w, out = gpu.array((6, 4)), gpu.array((4, 6)), gpu.array((6, 4))
+    for _ in range(3):
+        layer(x, w, out=out)
+    assert len(repeats(layer)) == 1
+    twin, turned = gpu.array((6, 4)), gpu.array((4, 6))
+    layer(twin, w, out=out)
+    assert gpu.launches[-1].values[0] == twin.data.ptr
+    layer(x, turned, out=out)
+    assert gpu.launches[-1].values[1] == turned.data.ptr
+    layer(x, out=out)
+    assert len(gpu.launches[-1].values) == len(gpu.launches[0].values) - 1
+    layer(x, w, out=out, tile=64)
+    assert gpu.launches[-1].parameters == "tile=64"
+    with pytest.raises(cuplate.ParameterError):
+        layer(x, w, out=out, tile=32.0)  # type: ignore[arg-type]
+    assert gpu.launches[-1].parameters == "tile=64"
+    layer(x, w, out=out, stream=SimpleNamespace(ptr=7))
+    assert gpu.launches[-1].stream == 7
+    heard: list[str] = []
+    with events_module.subscribe(lambda event: heard.append(event.kind)):
+        layer(x, w, out=out)
+    assert "launch" in heard
+
+
+@pytest.mark.parametrize("which", ["x", "w", "out"])
+def test_a_shape_changed_in_place_is_seen(gpu: Gpu, which: str) -> None:
+    """CuPy lets `a.shape = ...`: the sizes that are launched, or the error, are those of the new shape."""
+    arrays = {"x": gpu.array((6, 4)), "w": gpu.array((4, 6)), "out": gpu.array((6, 4))}
+    for _ in range(3):
+        layer(arrays["x"], arrays["w"], out=arrays["out"])
+    changed = arrays[which]
+    start = len(gpu.launches)
+    for shape in [(3, 8), (24, 1), (24,), (1, 6, 4), (2, 12)]:
+        changed._place(changed.host.reshape(shape), changed.data.ptr, 0)
+        with pytest.raises(ShapeError):
+            layer(arrays["x"], arrays["w"], out=arrays["out"])
+    assert len(gpu.launches) == start
+    for name, shape in [("x", (3, 8)), ("w", (8, 3)), ("out", (3, 8))]:
+        arrays[name]._place(arrays[name].host.reshape(shape), arrays[name].data.ptr, 0)
+    layer(arrays["x"], arrays["w"], out=arrays["out"])
+    assert gpu.launches[-1].values[-2:] == (3, 8)
+
+
+def test_a_record_keeps_no_array_alive_and_serves_no_other(gpu: Gpu) -> None:
+    """Arrays go when their owner lets go; one that gets the identity of another is told from it."""
+    x, out = gpu.array((6, 4)), gpu.array((6, 4))
+    for _ in range(3):
+        layer(x, out=out)
+    (record,) = repeats(layer).values()
+    gone = weakref.ref(x)
+    del x
+    gc.collect()
+    assert gone() is None
+    stranger, target = gpu.array((6, 4)), gpu.array((6, 4))
+    key = id(stranger) ^ id(None) ^ id(target)
+    repeats(layer)[key] = record  # as if both had got the identities of `x` and `out`
+    layer(stranger, out=target)
+    assert (
+        repeats(layer)[key] is record
+        and gpu.launches[-1].values[0] == stranger.data.ptr
+        and target.data.ptr in gpu.launches[-1].values
+    )
+
+
+def test_a_repeat_goes_with_its_kernel_and_its_template(gpu: Gpu) -> None:
+    """Eviction, `cache_clear` and `reload` drop the records, and the kernel is really freed."""
+    x, out = gpu.array((6, 4)), gpu.array((6, 4))
+    for forget_it in (lambda: cache.clear(disk=False), layer.cache_clear, layer.reload):
+        for _ in range(3):
+            layer(x, out=out)
+        assert len(repeats(layer)) == 1
+        forget_it()
+        assert repeats(layer) == {}
+    for _ in range(3):
+        layer(x, out=out)
+    alive = weakref.ref(next(iter(gpu.loaded)))
+    cache.clear(disk=False)
+    gc.collect()
+    assert alive() is None
+    loads = len(gpu.notes("load"))
+    layer(x, out=out)
+    assert len(gpu.notes("load")) == loads + 1
+
+
+def test_a_refused_repeat_is_told(gpu: Gpu) -> None:
+    """The driver's refusal comes as it does on a first call, and the next call works."""
+    x, out = gpu.array((6, 4)), gpu.array((6, 4))
+    for _ in range(3):
+        layer(x, out=out)
+    gpu.refuse = RuntimeError("CUDA_ERROR_INVALID_VALUE")
+    with pytest.raises(LaunchError, match="the launch was refused: CUDA_ERROR_INVALID_VALUE"):
+        layer(x, out=out)
+    gpu.refuse = None
+    assert layer(x, out=out) is out
+
+
+def test_a_record_is_made_once_for_its_identities(gpu: Gpu) -> None:
+    """Arrays that are made anew get identities of earlier ones by turns: no record is made of each."""
+    out = gpu.array((6, 4))
+    records: set[int] = set()
+    for _ in range(50):
+        layer(gpu.array((6, 4)), out=out)
+        records |= {id(r) for r in repeats(layer).values()}
+    assert len(gpu.launches) == 50 and len(records) < 10
+
+
+def test_repeats_are_bounded(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Many buffers, each used again and again: no more records than the limit, and each call is right."""
+    monkeypatch.setitem(layer.__globals__, "_seen_limit", 8)
+    x, outs = gpu.array((6, 4)), [gpu.array((6, 4)) for _ in range(30)]
+    for _ in range(4):
+        for out in outs:
+            assert layer(x, out=out) is out and gpu.launches[-1].values[1] == out.data.ptr
+            assert len(repeats(layer)) <= 8
+
+
+def test_what_cannot_be_told_by_identity_is_no_repeat(gpu: Gpu) -> None:
+    """A scalar, a list that may change, zeroing, scratch: such calls are looked up each time."""
+    x, out, matrix = gpu.array(4), gpu.array(4), gpu.array((6, 4))
+    values = [1.0]
+    for _ in range(4):
+        listed(x, values=values, out=out)
+        rich(1.0, matrix, 3, out=gpu.array((6, 4)))
+        accumulate(x, out)
+    assert not any("_w_" in inspect_source(f) for f in (listed, rich, pair))
+    assert repeats(accumulate) == {}  # y is zeroed
+    values[0] = 2.0
+    listed(x, values=values, out=out)
+    assert gpu.launches[-1].parameters == "values=(2.0,)"
+
+
+def inspect_source(function: Any) -> str:
+    """The generated text."""
+    import inspect
+
+    return inspect.getsource(function.__code__)
 
 
 # listeners, limits, eviction ------------------------------------------------------------------------------------------

@@ -20,7 +20,17 @@ from typing import Any
 from cuplate.plan import Recipe
 from cuplate.signature import ArrayArgument, Signature
 
-__all__ = ["MISSING", "Runner", "RunnerShape", "dispatcher", "key_function", "plan_values", "runner"]
+__all__ = [
+    "MISSING",
+    "Runner",
+    "RunnerShape",
+    "dispatcher",
+    "key_function",
+    "plan_values",
+    "repeatable",
+    "runner",
+    "same_call",
+]
 
 
 class _Missing:
@@ -46,6 +56,7 @@ def dispatcher(
     aligned: Sequence[tuple[str, int]] = (),
     *,
     several_devices: bool = False,
+    repeats: bool = False,
 ) -> FunctionType:
     """The function that users call.
 
@@ -59,6 +70,8 @@ def dispatcher(
         Array arguments whose alignment (bytes) the kernel asks for; the answers are in the key.
     several_devices : bool
         True puts the arrays' devices and the current one into the key; with one GPU they cannot differ.
+    repeats : bool
+        True looks for a call of the very same objects first, see `same_call`; the function must be `repeatable`.
 
     Returns
     -------
@@ -70,7 +83,11 @@ def dispatcher(
     parameters = [p.name for p in signature.parameters]
     defaults = {f"_default_{p.name}": p.default for p in signature.parameters if p.default is not _EMPTY}
     namespace.update(
-        defaults, _missing=MISSING, _again=AGAIN, _absent=(KeyError, AttributeError, TypeError, RecursionError)
+        defaults,
+        _missing=MISSING,
+        _again=AGAIN,
+        _absent=(KeyError, AttributeError, TypeError, RecursionError),
+        _id=id,
     )
     optional = {a.name for a in signature.arrays if a.optional}  # left out, they are None: such calls are hot too
     heads = [f"{n}={'None' if n in optional else '_missing'}" for n in arguments] + ["*_more"]
@@ -80,6 +97,7 @@ def dispatcher(
     run = ", ".join(["_plan", "out", *arguments])
     lines = [
         f"def {signature.function}({', '.join(heads)}):",
+        *(f"    {line}" for line in (_repeat_lines(signature, several_devices) if repeats else ())),
         "    try:",
         f"        _plan = _plans[{_plan_key(signature, aligned, several_devices)}]",
         "    except _absent:",
@@ -87,10 +105,114 @@ def dispatcher(
         "    if _plan is not None and stream is None and not (_more or _unknown or _listeners):",
         f"        _result = _plan[0]({run})",
         "        if _result is not _again:",
+        *(f"            {line}" for line in (_note_lines(signature) if repeats else ())),
         "            return _result",
         f"    return _cold(_more, _unknown, {', '.join([*arguments, *parameters, 'out', 'stream'])})",
     ]
     return _make("\n".join(lines) + "\n", signature.function, namespace)
+
+
+def repeatable(signature: Signature, written: Sequence[str]) -> bool:
+    """Whether calls of the very same objects can be told by identity, and all that is left of one is its launch.
+
+    State that is updated in place and read again, buffers that are written again and again: such calls need no key.
+
+    Parameters
+    ----------
+    signature : Signature
+    written : sequence of str
+        Arrays that the kernel writes beside the outputs.
+    """
+    if signature.result_type is not None or signature.scalars or not signature.arrays:
+        return False
+    if any(p.kind in ("any", "list") for p in signature.parameters):
+        return False  # such a value may change and stay the same object
+    return len(signature.outputs) == 1 or not signature.outputs
+
+
+def same_call(signature: Signature, arrays: Sequence[Any], out: Any, parameters: Sequence[Any]) -> tuple[Any, ...]:
+    """What the generated code compares to see that a call has come before: the first part of a record of a repeat.
+
+    CuPy's arrays keep dtype, size and memory for life. Their shape can be assigned to, so it is compared; and nothing
+    here keeps an array alive.
+    """
+    given = [*arrays, *([out] if signature.outputs else [])]
+    weak = [_nothing if a is None else weakref.ref(a) for a in given]
+    return (*weak, *(_shape_values(a) for a in given), *parameters)
+
+
+def _nothing() -> None:
+    """A weak reference to None."""
+
+
+def _shape_values(array: Any) -> Any:
+    """What `_repeat_lines` compares of an array's shape; rank and length say all of one or two axes of a known size."""
+    return None if array is None else len(array) if 1 <= array.ndim <= 2 else array.shape
+
+
+def _repeat_lines(signature: Signature, several_devices: bool) -> list[str]:
+    """Look for a call of the very same objects, and launch it as it was launched before.
+
+    A record stands under the identities of a few of its arrays; should one go and another get its identity, the weak
+    reference tells.
+    """
+    names = [a.name for a in signature.arrays] + (["out"] if signature.outputs else [])
+    optional = {a.name for a in signature.arrays if a.optional} | {"out"}
+    ranks = {a.name: len(a.axes) for a in signature.arrays if not any(axis.folded for axis in a.axes)}
+    if signature.outputs:
+        ranks["out"] = len(signature.outputs[0].axes)
+    values = [p.name for p in signature.parameters]
+    fields = [f"_w_{n}" for n in names] + [f"_n_{n}" for n in names] + [f"_v_{n}" for n in values]
+    tests = [f"_w_{n}() is {n}" for n in names]
+    for n in names:
+        rank = ranks.get(n, 0)
+        same = f"{n}.ndim == {rank} and len({n}) == _n_{n}" if 1 <= rank <= 2 else f"{n}.shape == _n_{n}"
+        tests.append(f"({n} is None or {same})" if n in optional else same)
+    tests += [f"{n} is _v_{n}" for n in values]
+    tests += ["stream is None", "not (_more or _unknown or _listeners)"]
+    tests += ["_current_device() == _device"] if several_devices else []
+    launch = "_stream, _config, _kernel, *_before"
+    lines = [
+        f"_key = {' ^ '.join(f'_id({n})' for n in [*names[:2], *names[2:][-1:]])}",
+        "_same = _repeats.get(_key)",
+        "if _same is not None:",
+        f"    {', '.join(fields)}, _device, _entry, _config, _kernel, _before, _p_out, _after, _make_out = _same",
+        f"    if ({' and '.join(tests)}):",
+    ]
+    inner = _stream_lines(several_devices)
+    if signature.outputs:
+        inner += ["_out = out", "if out is None:", "    _out = _empty(*_make_out)", "    _p_out = _out.data.ptr"]
+        launch += ", _p_out, *_after"
+    inner += [
+        "try:",
+        f"    _launch({launch})",
+        "except _refused:",
+        "    _repeats.clear()",
+        "else:",
+        "    _entry.tick = _next_tick()",
+        "    _hits.cell.hits += 1",
+        f"    return {'_out' if signature.outputs else 'None'}",
+    ]
+    return [*lines, *(f"        {line}" for line in inner)]
+
+
+def _note_lines(signature: Signature) -> list[str]:
+    """Count calls by the same key; at the second one `_note` makes the record that the third finds.
+
+    At no later one: arrays that are made anew for each call may get the identities of earlier ones by turns, and a
+    record of each would cost more than it ever gave.
+    """
+    arrays = ", ".join(a.name for a in signature.arrays)
+    values = "".join(f"{p.name}, " for p in signature.parameters)
+    return [
+        "_calls = _seen.get(_key, 0)",
+        "if _calls < 2:",
+        "    if len(_seen) >= _seen_limit:",  # identities of arrays that are long gone
+        "        _forget_repeats()",
+        "    _seen[_key] = _calls + 1",
+        "    if _calls:",
+        f"        _note(_key, _plan, ({arrays},), out, ({values}))",
+    ]
 
 
 def key_function(
@@ -178,7 +300,6 @@ def runner(
     A plan is the flat tuple that `plan_values` makes. The text allocates the outputs (or checks a given one), finds the
     current stream and launches; it makes no check that the plan key has made already.
     """
-    namespace["_refused"] = Exception  # by a name that no argument can have
     name = f"_run_{signature.function}"
     head = f"def {name}({', '.join(['_plan', 'out', *(a.name for a in signature.arguments)])}):"
     lines = [head, *(f"    {line}" for line in _runner_lines(shape, several_devices))]
@@ -205,10 +326,7 @@ def _runner_lines(shape: RunnerShape, several_devices: bool) -> list[str]:
     for name in shape.scratch:
         add(f"{name} = _empty(_shape_{name}, _dtype_{name})")
         add(f"_p_{name} = {name}.data.ptr")
-    add(f"_stream_pointer = _current_stream({'' if several_devices else 0}).ptr")
-    add("_stream = _streams.get(_stream_pointer) or _wrap_stream(_stream_pointer)")
-    add("if _stream_pointer and _is_capturing(_stream_pointer):")
-    add("    _keep(_entry)")
+    lines += _stream_lines(several_devices)
     scalars = [name for kind, name in shape.recipes if kind == "scalar"]
     encoded = {name: f"_encode_{name}({name})" for name in scalars}
     if shape.zeroed:  # a scalar that is refused must be so before anything is zeroed
@@ -228,6 +346,16 @@ def _runner_lines(shape: RunnerShape, several_devices: bool) -> list[str]:
     add("    return _again")
     add(f"return {_returned(shape)}")
     return lines
+
+
+def _stream_lines(several_devices: bool) -> list[str]:
+    """Find the current stream; a kernel that a graph captures is kept."""
+    return [
+        f"_stream_pointer = _current_stream({'' if several_devices else 0}).ptr",
+        "_stream = _streams.get(_stream_pointer) or _wrap_stream(_stream_pointer)",
+        "if _stream_pointer and _is_capturing(_stream_pointer):",
+        "    _keep(_entry)",
+    ]
 
 
 def _output_lines(shape: RunnerShape, several_devices: bool) -> list[str]:
@@ -300,6 +428,7 @@ def plan_values(
 def _make(text: str, name: str, namespace: dict[str, Any]) -> FunctionType:
     """Execute generated text; registered with ``linecache`` so that tracebacks and debuggers show it."""
     filename = f"<cuplate {name} {next(_serial)}>"
+    namespace["_refused"] = Exception  # by a name that no argument can have
     local: dict[str, Any] = {}
     exec(compile(text, filename, "exec"), namespace, local)
     function: FunctionType = local[name]

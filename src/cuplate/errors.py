@@ -128,6 +128,21 @@ class CaptureError(LaunchError):
     """A cold call came inside a CUDA graph capture, where nothing may be compiled or loaded."""
 
 
+class KernelError(CuplateError, RuntimeError):
+    """A kernel did what no kernel may, and the CPU backend saw it: out of bounds, a race, a barrier that not all reach.
+
+    Attributes
+    ----------
+    reports : tuple
+        What the checker found, each a `cuplate.backend.cpu.reports.Report`; empty where the kernel was stopped by a
+        fault instead.
+    """
+
+
+class BudgetError(KernelError):
+    """A kernel on the CPU backend did not end within its time, and was stopped."""
+
+
 class ToolchainError(CuplateError, RuntimeError):
     """The compiler or the driver is missing, or does not know what was asked of it."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
 from types import FunctionType
 from typing import Any
 
@@ -12,7 +13,7 @@ from cuplate.binding import Binding
 from cuplate.cache.memory import Entry, next_tick
 from cuplate.cache.stats import HitCounter
 from cuplate.call import Call
-from cuplate.dispatch import RunnerShape, dispatcher, key_function, plan_values, runner
+from cuplate.dispatch import RunnerShape, dispatcher, key_function, plan_values, repeatable, runner, same_call
 from cuplate.dtypes import DTYPES
 from cuplate.parameters import parameter_key
 from cuplate.plan import Plan, Recipe
@@ -20,6 +21,7 @@ from cuplate.plan import Plan, Recipe
 __all__ = ["HotPath"]
 
 PLANS = 4096  # dropped whole at the limit: a plan costs microseconds to make again
+REPEATS = 1024  # likewise
 
 
 class HotPath:
@@ -39,12 +41,20 @@ class HotPath:
         self.binding = binding
         self.signature = binding.signature
         self.plans: dict[Any, tuple[Any, ...]] = {}
+        self.repeats: dict[int, tuple[Any, ...]] = {}
+        self._seen: dict[int, int] = {}  # calls by the same key, counted to two
         self._lock = threading.Lock()
         self._several = False
         self._runners: dict[RunnerShape, Any] = {}
+        self._shapes: dict[Any, RunnerShape] = {}  # by runner
         self._namespace: dict[str, Any] = {
             "__name__": module,
             "_plans": self.plans,
+            "_repeats": self.repeats,
+            "_seen": self._seen,
+            "_seen_limit": REPEATS,
+            "_forget_repeats": self._forget_repeats,
+            "_note": self._note,
             "_cold": cold,
             "_listeners": events.listeners,
             "_value_key": parameter_key,
@@ -93,7 +103,8 @@ class HotPath:
             self.binding = binding
             self._namespace.pop("_launch", None)
             self._runners.clear()
-            self.plans.clear()
+            self._shapes.clear()
+            self.clear()
 
     def _remember(self, call: Call, plan: Plan, recipes: tuple[Recipe, ...], entry: Entry[Any], config: Any) -> None:
         shape = self._shape(call, plan, recipes)
@@ -101,6 +112,7 @@ class HotPath:
         if run is None:
             run = runner(self.signature, shape, self._namespace, several_devices=self._several)
             self._runners[shape] = run
+            self._shapes[run] = shape
         names = (*(a.name for a in self.signature.arguments), *(p.name for p in self.signature.parameters))
         key = self._namespace["_key_of"](*(call.values[n] for n in names))
         first = call.values[self.signature.arrays[0].name]  # of the arrays: a scalar may stand before it
@@ -114,6 +126,45 @@ class HotPath:
         for key, plan in list(self.plans.items()):
             if plan[1] is entry:
                 self.plans.pop(key, None)
+        self._forget_repeats()
+
+    def clear(self) -> None:
+        """Drop every plan."""
+        self.plans.clear()
+        self._forget_repeats()
+
+    def _forget_repeats(self) -> None:
+        self._seen.clear()
+        self.repeats.clear()
+
+    def _note(
+        self, key: int, plan: tuple[Any, ...], arrays: tuple[Any, ...], out: Any, parameters: tuple[Any, ...]
+    ) -> None:
+        """Record a call, if nothing but a launch would be done at the next of its kind."""
+        with self._lock:
+            shape = self._shapes.get(plan[0])  # None: the template has been read again since this call began
+            if shape is not None and not (shape.zeroed or shape.scratch):
+                self.repeats[key] = self._record(shape, plan, arrays, out, parameters)
+        if plan[1].value.evicted:  # by another thread, before the record was there to be forgotten
+            self._forget_repeats()
+
+    def _record(
+        self, shape: RunnerShape, plan: tuple[Any, ...], arrays: Sequence[Any], out: Any, parameters: Sequence[Any]
+    ) -> tuple[Any, ...]:
+        """What a repeat compares (`same_call`), then what it launches, and how to make its output."""
+        _, entry, config, kernel, _, *rest = plan
+        integers = iter(rest)
+        pointers = {a.name: v.data.ptr for a, v in zip(self.signature.arrays, arrays, strict=True) if v is not None}
+        values = [next(integers) if kind == "int" else pointers.get(name) for kind, name in shape.recipes]
+        before, pointer, after, make_out = values, None, [], None
+        if shape.outputs:
+            place = next(i for i, (_, name) in enumerate(shape.recipes) if name == shape.outputs[0])
+            before, after = values[:place], values[place + 1 :]
+            pointer = None if out is None else out.data.ptr
+            make_out = (next(integers), next(integers))  # shape and dtype follow the integers, see plan_values
+        same = same_call(self.signature, arrays, out, parameters)
+        device = self._namespace["_current_device"]() if self._several else None
+        return (*same, device, entry, config, kernel, tuple(before), pointer, tuple(after), make_out)
 
     def _is_plain(self, call: Call) -> bool:
         """Whether the hot path's key says all about this call: packed CuPy arrays, no fact asked of an output."""
@@ -135,7 +186,7 @@ class HotPath:
         self._several = gpu.device_count() > 1
         cuda = owner.cupy.cuda
         self._namespace.update(
-            _empty=owner.cupy.ndarray,
+            _empty=owner.maker(),
             _current_stream=cuda.get_current_stream,
             _is_capturing=cuda.runtime.streamIsCapturing,
             _current_device=cuda.runtime.getDevice,
@@ -147,7 +198,10 @@ class HotPath:
         aligned = self._aligned()
         key_of = key_function(self.signature, self._namespace, aligned, several_devices=self._several)
         self._namespace["_key_of"] = key_of
-        code = dispatcher(self.signature, self._namespace, aligned, several_devices=self._several).__code__
+        repeats = repeatable(self.signature, self.binding.mutates)
+        code = dispatcher(
+            self.signature, self._namespace, aligned, several_devices=self._several, repeats=repeats
+        ).__code__
         self.function.__code__ = code
         self._namespace["_launch"] = gpu.launch  # last: says that all is there
 

@@ -360,7 +360,7 @@ class Walk:
         """Forget plans, renders and loaded kernels; what is on disk stays."""
         entries = {id(r.entry): r.entry for r in list(self._ready.values())}
         self.variants.clear()
-        self.hot.plans.clear()
+        self.hot.clear()
         self._ready.clear()
         for entry in entries.values():
             _memory().discard(entry.key)

@@ -86,3 +86,46 @@ def test_a_thread_without_a_context_can_call_cold_and_warm() -> None:
         thread.start()
         thread.join()
         assert bool(cupy.allclose(out, wanted, atol=1e-3))
+
+
+def test_the_same_objects_again_with_new_contents_are_computed_again() -> None:
+    """Buffers that are written in place and passed on, with and without `out=`; a shape changed in place is seen."""
+    a, b, bias = inputs(24, 16, 8)
+    out = cupy.empty((24, 8), cupy.float32)
+    for step in range(6):
+        a[...] = step
+        b[...] = 1 + step
+        wanted = 16.0 * step * (1 + step) + bias.get()[None, :]
+        made = matmul_epilogue(a, b, bias)
+        assert matmul_epilogue(a, b, bias, out=out) is out and made is not out
+        np.testing.assert_allclose(out.get(), np.broadcast_to(wanted, (24, 8)), rtol=1e-6)
+        assert (made == out).all() and made.data.ptr != out.data.ptr
+    a.shape = (16, 24)
+    with pytest.raises(cuplate.ShapeError):
+        matmul_epilogue(a, b, bias, out=out)
+    a.shape = (24, 16)
+    with cupy.cuda.Stream(non_blocking=True) as stream:
+        a[...] = 0
+        made = matmul_epilogue(a, b, bias)
+        stream.synchronize()
+        np.testing.assert_array_equal(made.get(), np.broadcast_to(bias.get(), (24, 8)))
+
+
+def test_an_output_is_an_array_like_any_other_of_cupy() -> None:
+    """It is made below CuPy's layer for subclasses: same type, own memory from the pool, freed with it."""
+    from cuplate.backend import owners
+
+    a, b, bias = inputs(24, 16, 8)
+    outs = [matmul_epilogue(a, b, bias) for _ in range(4)]
+    plain = cupy.empty((24, 8), cupy.float32)
+    for out in outs:
+        assert type(out) is cupy.ndarray and out.base is None and out.flags.owndata
+        assert (out.shape, out.strides, out.dtype, out.data.mem.size) == (
+            plain.shape, plain.strides, plain.dtype, plain.data.mem.size
+        )  # fmt: skip
+    assert len({out.data.ptr for out in outs}) == 4
+    assert owners.find_owner("a", a, "f").maker() is not cupy.ndarray  # type: ignore[attr-defined]
+    pool = cupy.get_default_memory_pool()
+    used = pool.used_bytes()
+    del outs, out
+    assert pool.used_bytes() == used - 4 * plain.data.mem.size

@@ -21,6 +21,7 @@ from cuplate.cache.faults import Fault, classify, warn_once
 from cuplate.cache.policy import FORMAT
 from cuplate.cache.reader import DATABASE, Identity, Reader, identity
 from cuplate.cache.stats import count
+from cuplate.cubin import seal, unseal
 
 if TYPE_CHECKING:
     from cuplate.cache.engine import Engine
@@ -178,8 +179,6 @@ class DiskTier:
         tuple of (bytes, bytes)
             Key and payload.
         """
-        from cuplate.cubin import unseal
-
         rows, _ = self._read(lambda reader: reader.tagged(tag, limit), None)
         for key, blob in rows or ():
             payload = unseal(key, blob, self._secret) if type(key) is bytes else None
@@ -226,8 +225,6 @@ class DiskTier:
     # ---- reading -------------------------------------------------------------------------------------------------
 
     def _get(self, key: bytes) -> tuple[bytes | None, int]:
-        from cuplate.cubin import unseal
-
         blob, errors = self._read(lambda reader: reader.one(key), key)
         if blob is None:
             return None, errors
@@ -288,8 +285,6 @@ class DiskTier:
         return self._off is None and not self._read_only and now >= max(self._rest_until, self._write_rest_until)
 
     def _put(self, key: bytes, payload: bytes, tag: str) -> tuple[list[tuple[bytes, str, int]], int, bool]:
-        from cuplate.cubin import seal
-
         if not self._may_write():
             return [], 0, False
         evicted: list[tuple[bytes, str, int]] = []

@@ -119,7 +119,6 @@ class LoadedKernel:
 
     __slots__ = (
         "__weakref__",
-        "_lock",
         "_shared_bytes",
         "_users",
         "cubin",
@@ -139,12 +138,11 @@ class LoadedKernel:
         self.evicted = False
         self._users: weakref.WeakSet[Any] | None = None
         self._shared_bytes = DEFAULT_SHARED_BYTES
-        self._lock = threading.Lock()
 
     @property
     def users(self) -> weakref.WeakSet[Any]:
         """Functions that hold plans for it; made when first asked for, as it costs a fifth of a load."""
-        with self._lock:
+        with _attributes_lock:
             if self._users is None:
                 self._users = weakref.WeakSet()
             return self._users
@@ -186,7 +184,7 @@ class LoadedKernel:
 
     def allow_shared_bytes(self, size: int) -> None:
         """Raise the limit of dynamic shared memory, which the driver sets to 48 kB minus the static part."""
-        with self._lock:
+        with _attributes_lock:
             if size <= self._shared_bytes and (
                 self._shared_bytes > DEFAULT_SHARED_BYTES or size + self.static_shared_bytes <= DEFAULT_SHARED_BYTES
             ):
@@ -203,6 +201,7 @@ class LoadedKernel:
 
 
 _kept: list[LoadedKernel] = []
+_attributes_lock = threading.Lock()  # one for all: a kernel's own would cost as much as the rest of the object
 
 
 def load(cubin: Cubin, device: int) -> LoadedKernel:
@@ -213,9 +212,13 @@ def load(cubin: Cubin, device: int) -> LoadedKernel:
     LaunchError
         The driver refuses the cubin, or it lacks the kernel.
     """
-    library = _check("load the cubin", driver.cuLibraryLoadData(cubin.code, [], [], 0, [], [], 0))[0]
+    status, library = driver.cuLibraryLoadData(cubin.code, [], [], 0, [], [], 0)
+    if status:  # asked here, as each of the two checks costs a fifteenth of a load
+        _check("load the cubin", (status,))
     try:
-        handle = _check("find the kernel", driver.cuLibraryGetKernel(library, cubin.entry.encode()))[0]
+        status, handle = driver.cuLibraryGetKernel(library, cubin.entry.encode())
+        if status:
+            _check("find the kernel", (status,))
         return LoadedKernel(Kernel.from_handle(int(handle)), library, cubin, device)
     except BaseException:
         driver.cuLibraryUnload(library)
