@@ -37,7 +37,7 @@ def type_(session: nox.Session) -> None:
 @nox.session(python=PYTHONS)
 def test(session: nox.Session) -> None:
     """All that needs no GPU, on every supported Python that is installed."""
-    session.install("-e", ".[nvrtc,test]")
+    session.install("-e", ".[nvrtc,cpu,test]")
     session.run("python", "-m", "pytest", *session.posargs)
 
 
@@ -59,5 +59,5 @@ def gpu(session: nox.Session) -> None:
 @nox.session
 def docs(session: nox.Session) -> None:
     """Run what the documentation shows: the examples in README.md, docs/ and the docstrings."""
-    session.install("-e", ".[nvrtc,test]")
+    session.install("-e", ".[nvrtc,cpu,test]")
     session.run("python", "-m", "pytest", "tests/test_docs.py", *session.posargs)

@@ -460,14 +460,14 @@ def test_a_mismatching_parameter_is_named_at_the_kernel() -> None:
 def test_the_saved_source_is_private(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Mode 0600; another content under the name is left alone; a link is not followed."""
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    path = compiling._save("text", "ab" * 32)
-    assert path == compiling._save("text", "ab" * 32)
+    path = compiling.save("text", "ab" * 32)
+    assert path == compiling.save("text", "ab" * 32)
     assert stat.S_IMODE(os.stat(path or "").st_mode) == 0o600
-    other = compiling._save("other", "ab" * 32)
+    other = compiling.save("other", "ab" * 32)
     assert other != path
     assert Path(path or "").read_text() == "text"
     (tmp_path / f"cuplate-{'cd' * 8}.cu").symlink_to(tmp_path / "target")
-    compiling._save("text", "cd" * 32)
+    compiling.save("text", "cd" * 32)
     assert not (tmp_path / "target").exists()
 
 

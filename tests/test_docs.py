@@ -8,6 +8,7 @@ Fenced blocks are read with the comment in front of them, which a reader of the 
 ``<!-- raises: code -->``        the block is the beginning of the error of ``code``
 ``<!-- runs: command -->``       the block is what ``python command`` prints
 ``<!-- shows: path -->``         the block stands in that file
+``<!-- pytest: options -->``     the lines of the block are among those that pytest prints beside the page, in order
 
 A ``python`` block with no comment runs. Measured figures, keys and paths are not compared, see `masked`.
 """
@@ -72,7 +73,9 @@ def blocks(page: Path) -> list[Block]:
 _MASKS = (
     (r"\b[0-9a-f]{16,}\b", "<key>"),
     (r"\b\d+(\.\d+)? ms\b", "<ms>"),
-    (r"\b\d+ bytes, cubin", "<bytes> cubin"),
+    (r"\b\d+ bytes, built", "<bytes> built"),
+    (r"\b(gcc|clang|zig) \d+(\.\d+)+", "<compiler>"),
+    (r"\b[\d.e-]+, [\d.]+% of the bound", "<share> of the bound"),
     (r"(kernel {5}\S+), \d+ bytes", r"\1, <bytes>"),
     (r"\b\d+ a thread, \d+ \+ \d+ bytes spilled", "<registers>"),
     (r"nvrtc [\d.]+", "nvrtc <build>"),
@@ -80,6 +83,11 @@ _MASKS = (
     (r"(CuPy cannot be imported|no GPU) \(.*?\)(; pip install '[^']*')?", "<no GPU>"),
     (r"HIT \(disk\), look-up <ms>|MISS \(compiled now\), look-up <ms>, compile <ms>, store <ms>", "<hit or miss>"),
     (r" The kernel is compiled for .*", ""),
+    (r"largest error [\d.e-]+ of what", "largest error <share> of what"),
+    (r"^(\d+ (?:passed|failed))[\w, ]* in [\d.]+s.*$", r"\1"),
+    (r'"registers": \d+', '"registers": <n>'),
+    (r'"build": "[\d.]+"', '"build": "<build>"'),
+    (r"^E +compiler .*$", ""),
     (r"[ \t]+$", ""),
 )
 
@@ -99,7 +107,7 @@ class Page:
         for kernel in (*ROOT.glob("examples/*.cu"), *ROOT.glob("examples/*.j2")):
             shutil.copy(kernel, folder)
         self.file = folder / f"{page.stem}.py"
-        self.names: dict[str, Any] = {"__name__": f"page_{page.stem}", "edited": self.edited}
+        self.names: dict[str, Any] = {"__name__": f"page_{page.stem}", "edited": self.edited, "file": self.file}
         self.undo: Callable[[], None] | None = None
 
     def edited(self, name: str, old: str, new: str, function: Any) -> Any:
@@ -140,6 +148,17 @@ class Page:
             return f"{type(error).__name__}: {error}"
         return "no error"
 
+    def pytest(self, *options: str) -> str:
+        """What pytest prints about the page's tests; times and counts at its end are not shown on pages."""
+        from importlib.metadata import entry_points
+
+        installed = any(point.value == "cuplate.pytest_plugin" for point in entry_points(group="pytest11"))
+        plugin = () if installed else ("-p", "cuplate.pytest_plugin")
+        command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *plugin, *options]
+        environment = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "COLUMNS": "200"}
+        done = subprocess.run(command, cwd=self.folder, env=environment, capture_output=True, text=True, check=False)
+        return done.stdout + done.stderr
+
     def check(self, block: Block) -> None:
         """Run or compare one block."""
         if block.what == "file":
@@ -153,6 +172,10 @@ class Page:
             assert masked(python(*block.detail.split())) == masked(block.body)
         elif block.what == "shows":
             assert block.body in (ROOT / block.detail).read_text(encoding="utf-8")
+        elif block.what == "pytest":
+            said = iter(masked(self.pytest(*block.detail.split())))
+            missing = [line for line in masked(block.body) if line not in said]  # `in` goes on from the last one found
+            assert not missing
         elif block.what == "gpu":
             compile(block.body, str(self.file), "exec")
         elif block.language == "python":

@@ -12,6 +12,7 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 EXAMPLES = ROOT / "examples"
+SMALL = ("--m", "40", "--n", "20", "--k", "30")
 
 
 def run(name: str, *options: str) -> subprocess.CompletedProcess[str]:
@@ -51,12 +52,21 @@ def test_persistent_cache_misses_then_hits(tmp_path: Path) -> None:
     assert first["workload"] == "relu(a[100, 33] @ b[33, 70] + bias), float32"
 
 
-def test_persistent_cache_without_a_gpu_says_so(tmp_path: Path) -> None:
-    """Without a GPU it exits with 0, prints the receipt for sm_90 and says that nothing was launched."""
-    done = run("persistent_cache.py", "--cache-dir", str(tmp_path))
+def test_persistent_cache_without_a_gpu_runs_on_the_cpu(tmp_path: Path) -> None:
+    """Without a GPU the same kernel runs on the CPU backend, says so, and its result is checked."""
+    done = run("persistent_cache.py", "--cache-dir", str(tmp_path), *SMALL)
+    found = rows(done)
+    assert found["device"].startswith("the CPU: ")
+    assert "on the CPU backend, with all checks on" in found["kernel time"]
+    assert done.stdout.rstrip().endswith("PASSED")
+
+
+def test_persistent_cache_for_another_machine_prints_the_receipt(tmp_path: Path) -> None:
+    """With --arch it exits with 0, prints the receipt and says that nothing was launched."""
+    done = run("persistent_cache.py", "--cache-dir", str(tmp_path), "--arch", "sm_90")
     assert rows(done)["device"].startswith("none: ")
     receipt = done.stdout.partition("\n\n")[2]
-    for fact in ("registers", "spilled", "sm_90", "grid       (32, 32, 1)", "block      (16, 16, 1)"):
+    for fact in ("registers", "spilled", "sm_90", "grid       (16, 16, 1)", "block      (16, 16, 1)"):
         assert fact in receipt
     assert "Nothing was launched" in receipt
     assert "PASSED" not in done.stdout and "FAILED" not in done.stdout
@@ -64,7 +74,7 @@ def test_persistent_cache_without_a_gpu_says_so(tmp_path: Path) -> None:
 
 def test_persistent_cache_options_change_the_key(tmp_path: Path) -> None:
     """Tile, epilogue and architecture each are another kernel; a size is not."""
-    place = ("--cache-dir", str(tmp_path))
+    place = ("--cache-dir", str(tmp_path), *SMALL)
     variants = [(), ("--tile-size", "32"), ("--epilogue", "identity"), ("--arch", "sm_80")]
     keys = [rows(run("persistent_cache.py", *place, *v))["key"] for v in variants]
     assert len(set(keys)) == len(keys)
@@ -73,7 +83,7 @@ def test_persistent_cache_options_change_the_key(tmp_path: Path) -> None:
 
 def test_persistent_cache_clears_only_when_asked(tmp_path: Path) -> None:
     """--clear-cache empties the directory first, and says how much was there."""
-    place = ("--cache-dir", str(tmp_path))
+    place = ("--cache-dir", str(tmp_path), *SMALL)
     assert rows(run("persistent_cache.py", *place))["cache"] == "MISS"
     again = rows(run("persistent_cache.py", *place, "--clear-cache"))
     assert again["cache"] == "MISS" and again["cleared"] != "0 entries"
@@ -107,12 +117,11 @@ def test_persistent_cache_refuses_an_unknown_architecture(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("name", ["saxpy.py", "existing_kernel.py"])
-def test_a_bound_template_shows_its_receipt(name: str) -> None:
-    """The small examples compile without a GPU and are found on disk the second time."""
-    first, second = run(name), run(name)
-    assert first.returncode == second.returncode == 0, first.stderr + second.stderr
-    assert "MISS" in first.stdout and "HIT" in second.stdout
-    assert "registers" in first.stdout and "Nothing was launched" in first.stdout
+def test_a_bound_template_passes(name: str) -> None:
+    """The small examples run on the CPU backend without a GPU, and their results are checked."""
+    done = run(name)
+    assert done.returncode == 0 and done.stdout.rstrip().endswith("PASSED"), done.stdout + done.stderr
+    assert "on the CPU backend" in done.stdout and "arch       host" in done.stdout
 
 
 def test_the_existing_kernel_keeps_its_own_parameter_list() -> None:
@@ -131,12 +140,12 @@ options = argparse.Namespace(m=9, n=7, k=200, epilogue="relu")
 a, b, bias = p.operands(options)
 raw = a @ b + bias
 good = np.maximum(raw, 0)
-assert p.check(options, good)[0]
+assert p.check(options, good)
 for index, value in (((0, 0), np.nan), ((8, 6), good[8, 6] + 0.1)):
     bad = good.copy()
     bad[index] = value
-    assert not p.check(options, bad)[0], index
-assert not p.check(options, raw)[0]
+    assert not p.check(options, bad), index
+assert not p.check(options, raw)
 """
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(EXAMPLES)])}
     done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False)

@@ -80,7 +80,7 @@ def test_dtypes_and_an_architecture_are_enough() -> None:
         f.inspect(arch=ARCH)
     assert "float32" in caught.value.facts["allowed"]
     with pytest.raises(ArgumentError, match="arch= is needed"):
-        f.inspect(1.0, np.zeros(4, np.float32))
+        f.inspect(1.0, ArraySpec((4,), "float32"))
 
 
 def test_described_arrays_are_checked_like_real_ones() -> None:

@@ -44,6 +44,7 @@ def test_the_attributes_of_specialized_are_there() -> None:
         "explain",
         "cache_info",
         "cache_clear",
+        "cache_policy",
         "reload",
     }
     assert all(hasattr(twice, name) for name in names)
@@ -104,10 +105,20 @@ def test_templates_beside_a_module_are_found_from_anywhere(tmp_path: Path) -> No
     assert (done.returncode, done.stdout.strip()) == (0, "k.cu.j2"), done.stderr
 
 
-def test_a_call_without_a_gpu_is_a_plain_message_b63() -> None:
-    """B63: only the call needs a GPU; host arrays are named, with what to do."""
-    from cuplate import DeviceError
+def test_a_call_without_a_gpu_and_a_compiler_is_a_plain_message_b63(monkeypatch: pytest.MonkeyPatch) -> None:
+    """B63: only the call needs something that runs kernels; what would do is named."""
+    import importlib.util
+    import shutil
 
-    with pytest.raises(DeviceError, match="the arrays are on the host") as caught:
-        twice(np.zeros(3, np.float32))
-    assert "inspect(...) and compile(...) need no GPU" in str(caught.value)
+    from cuplate import ToolchainError
+    from cuplate.backend.cpu import compilers
+
+    monkeypatch.setattr(shutil, "which", lambda *_, **__: None)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda *_: None)
+    compilers._find.cache_clear()
+    try:
+        with pytest.raises(ToolchainError, match="needs a C\\+\\+ compiler") as caught:
+            twice(np.zeros(3, np.float32))
+    finally:
+        compilers._find.cache_clear()
+    assert "ziglang" in str(caught.value) and "g++" in str(caught.value)

@@ -15,7 +15,7 @@ SRC = Path(__file__).parents[1] / "src"
 # one room unless a module of theirs is listed by its dotted name.
 ROOMS = """
 errors dtypes
-specialization config
+specialization project config
 events typing scalars
 literal cxx
 expression
@@ -36,6 +36,7 @@ key
 cache
 compile
 backend
+host verdict
 content
 call
 report
@@ -43,7 +44,11 @@ variants hotpath
 inspection
 walk
 specialize
+draw
+search
 testing
+baseline
+pytest_plugin
 kernels
 """
 RANK = {room: rank for rank, line in enumerate(ROOMS.strip().splitlines()) for room in line.split()}

@@ -4,6 +4,8 @@
 
 This is the front door. It is lazy: a name is imported when it is first used, so that ``import cuplate`` loads no other
 module, not even of the standard library, and touches no disk.
+
+PYTEST_DONT_REWRITE: pytest rewrites the packages of its plugins, and warns of one that was imported before it started.
 """
 
 import sys
@@ -14,6 +16,8 @@ __all__ = [
     "ArgumentError",
     "Array",
     "ArraySpec",
+    "BudgetError",
+    "CacheError",
     "CacheInfo",
     "CachePolicy",
     "CacheWarning",
@@ -25,7 +29,9 @@ __all__ = [
     "DeviceError",
     "DtypeError",
     "ExpressionError",
+    "FrozenCacheError",
     "Inline",
+    "KernelError",
     "KernelNotFoundError",
     "LaunchError",
     "LayoutError",
@@ -71,6 +77,8 @@ if TYPE_CHECKING:
     from cuplate.cache.stats import CacheInfo
     from cuplate.errors import (
         ArgumentError,
+        BudgetError,
+        CacheError,
         CacheWarning,
         CaptureError,
         CompileError,
@@ -80,6 +88,8 @@ if TYPE_CHECKING:
         DeviceError,
         DtypeError,
         ExpressionError,
+        FrozenCacheError,
+        KernelError,
         KernelNotFoundError,
         LaunchError,
         LayoutError,

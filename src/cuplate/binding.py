@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import keyword
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -69,6 +69,8 @@ class Binding:
         by name.
     facts : frozenset of Fact
         Layout facts that the template, `arguments` or an expression reads.
+    written : frozenset of str
+        Arrays that the kernel may write.
     """
 
     signature: Signature
@@ -88,11 +90,11 @@ class Binding:
     require: tuple[Expression, ...]
     arguments: tuple[tuple[str, Expression | None], ...] | None
     facts: frozenset[Fact]
+    written: frozenset[str] = field(init=False)
 
-    @property
-    def written(self) -> frozenset[str]:
-        """Names of the arrays that the kernel may write."""
-        return frozenset((*self.mutates, *(o.name for o in self.signature.outputs), *(s.name for s in self.scratch)))
+    def __post_init__(self) -> None:
+        outputs = (o.name for o in self.signature.outputs)
+        object.__setattr__(self, "written", frozenset((*self.mutates, *outputs, *(s.name for s in self.scratch))))
 
     @property
     def kernel_facts(self) -> frozenset[Fact]:

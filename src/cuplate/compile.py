@@ -1,4 +1,4 @@
-"""One compile per key at a time: look on disk, join whoever compiles the same key, compile, store.
+"""One compile per key at a time: look on disk, join the thread or wait for the process at it, compile, store.
 
 What the compiler refuses becomes an error that points into the template.
 """
@@ -33,7 +33,7 @@ from cuplate.key import Key
 if TYPE_CHECKING:
     from cuplate.render import Source
 
-__all__ = ["SOURCE_NAME", "Flights", "Obtained", "diagnose", "not_defined", "obtain"]
+__all__ = ["SOURCE_NAME", "Flights", "Obtained", "diagnose", "not_defined", "obtain", "save"]
 
 SOURCE_NAME = "/dev/null/cuplate.cu"
 """The rendered source's name for the compiler.
@@ -55,7 +55,8 @@ class Obtained:
     origin : str
         ``"disk"``, ``"compile"``, or ``"joined"`` when another thread compiled it meanwhile.
     lookup_s, compile_s, store_s : float
-        Seconds this call spent looking it up, compiling (or waiting for the thread that compiled), and storing.
+        Seconds this call spent looking it up (or waiting for a process that compiled it), compiling (or waiting for a
+        thread that did), and storing.
     """
 
     cubin: Cubin
@@ -173,7 +174,7 @@ def obtain(
     function: str,
     unchanged: Callable[[], bool] | None = None,
 ) -> Obtained:
-    """The cubin of a key, compiled at most once in this process.
+    """The cubin of a key, compiled at most once in this process, and once on this node if the store has flights.
 
     Parameters
     ----------
@@ -219,10 +220,27 @@ def _compile(
 ) -> Obtained:
     """Look again, because who finished between our look and our turn has stored it; else compile and store."""
     start = time.perf_counter()
-    found = _look(key, store, again=True)  # who landed between our first look and our boarding has stored it
+
+    def look() -> Obtained | None:
+        found = _look(key, store, again=True)
+        return None if found is None else Obtained(found, "disk", time.perf_counter() - start)
+
+    def work() -> Obtained:
+        return _compile_now(key, store, build, function, unchanged, time.perf_counter() - start)
+
+    flights = getattr(store, "flights", None)  # of all processes of this node; not every store has them
+    return flights.run(key.digest, look, work) if flights is not None else look() or work()
+
+
+def _compile_now(
+    key: Key,
+    store: Store | None,
+    build: Callable[[], Cubin],
+    function: str,
+    unchanged: Callable[[], bool] | None,
+    lookup_s: float,
+) -> Obtained:
     looked = time.perf_counter()
-    if found is not None:
-        return Obtained(found, "disk", looked - start)
     try:
         built = build().with_ingredients(key.ingredients)
         payload = cubins.encode(built)  # refuses what is no cubin, before anybody gets it
@@ -236,8 +254,8 @@ def _compile(
     if store is not None and (unchanged is None or unchanged()):
         start_store = time.perf_counter()
         store.put(key.digest, payload, tag=function)
-        return Obtained(built, "compile", looked - start, compiled - looked, time.perf_counter() - start_store)
-    return Obtained(built, "compile", looked - start, compiled - looked)
+        return Obtained(built, "compile", lookup_s, compiled - looked, time.perf_counter() - start_store)
+    return Obtained(built, "compile", lookup_s, compiled - looked)
 
 
 def _look(key: Key, store: Store | None, *, again: bool = False) -> Cubin | None:
@@ -411,7 +429,7 @@ def _where(finding: _Finding, source: Source) -> dict[str, str | None]:
     if line is None:
         named = f"{finding.file}:{finding.line}" if finding.file else None
         return {"template": source.template_name, "header": named, "compiler_saw": _pointer(finding)}
-    origin = source.origin(line)
+    origin = source.origin(line, _column(finding, line, source))
     if origin is None:
         return {"template": f"{source.template_name}, rendered line {line}", "compiler_saw": _pointer(finding)}
     return {"template": str(origin), "excerpt": source.excerpt(origin), "compiler_saw": _pointer(finding)}
@@ -426,6 +444,16 @@ def _rendered_line(finding: _Finding, source: Source) -> int | None:
         if origin is not None and (origin.template, origin.line) == (finding.file, finding.line):
             return line
     return None
+
+
+def _column(finding: _Finding, line: int, source: Source) -> int:
+    """Column of the caret in the rendered line, from 1; 0 when the compiler shows none."""
+    shown = _pointer(finding)
+    if shown is None:
+        return 0
+    written, caret = shown.split("\n")
+    start = source.text.split("\n")[line - 1].find(written)
+    return start + len(caret) if start >= 0 else 0
 
 
 def _pointer(finding: _Finding) -> str | None:
@@ -493,7 +521,7 @@ def _kernel_line(source: Source) -> int | None:
 def _common(context: _Context) -> dict[str, Any]:
     """What every error about a source ends with; underscored facts are attributes only."""
     source = context.source
-    saved = _save(source.text + context.checks, context.key)
+    saved = save(source.text + context.checks, context.key)
     return {
         "parameters": ", ".join(f"{name}={value!r}" for name, value in source.parameters) or None,
         "compiler_log": _shown_log(context.log, source),
@@ -560,7 +588,7 @@ def _missing_header(name: str, context: _Context) -> str:
     return f'options=Options(include="directory of {os.path.basename(name)}") (searched: {searched})'
 
 
-def _save(text: str, key: str) -> str | None:
+def save(text: str, key: str) -> str | None:
     """File that holds the rendered source, readable by its owner only; None when it cannot be written."""
     data = text.encode("utf-8", "surrogatepass")
     name = f"cuplate-{(key or hashlib.sha256(data).hexdigest())[:16]}.cu"

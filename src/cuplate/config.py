@@ -1,14 +1,29 @@
 """Settings of the process: every environment variable that cuplate reads, in one place and with a type.
 
-Nothing is read at import and nothing is kept: a change of ``os.environ`` is seen by the next :func:`settings`. An empty
-variable counts as unset.
+Nothing is read at import, and of the environment nothing is kept: a change of ``os.environ`` is seen by the next
+:func:`settings`. An empty variable counts as unset. What the environment does not say, ``[tool.cuplate]`` in
+pyproject.toml may (see ``project.py``), under the names of `CachePolicy` and `Settings`.
 
 ==========================  ==========  ==================================================================
 ``CUPLATE_CACHE_DIR``       path        directory of the disk cache; ``off`` for none (``./off`` is a path)
 ``CUPLATE_CACHE_SECRET``    text        key of the seal on every stored entry
 ``CUPLATE_DISK_BYTES``      size        limit of the disk cache: ``2G``, ``512 MiB``, ``1073741824``, ``unlimited``
 ``CUPLATE_MEMORY_KERNELS``  count       loaded kernels kept: an integer or ``unlimited``
+``CUPLATE_EVICTION``        choice      what leaves a full disk cache: ``least-recently-used``, ..., ``none``
+``CUPLATE_TIME_TO_LIVE``    time        age at which a stored entry counts as absent: ``30d``, ``unlimited``
+``CUPLATE_LAYERS``          paths       read-only directories below the disk cache, separated as in ``PATH``
+``CUPLATE_ENGINE``          choice      of the disk cache: ``auto``, ``diskcache``, ``files``
+``CUPLATE_FROZEN``          0 or 1      a compile is an error
+``CUPLATE_SINGLE_FLIGHT``   0 or 1      one compile per key on this node, across processes
+``CUPLATE_FLIGHT_WAIT``     time        longest wait for another process's compile
+``CUPLATE_ON_ERROR``        choice      when the disk cache fails: ``warn``, ``ignore``, ``raise``
+``CUPLATE_CONFIG``          path        a pyproject.toml to read instead of the nearest; ``off`` for none
 ``CUPLATE_EXPLAIN``         0 or 1      print one line per miss
+``CUPLATE_CPU_CHECK``       choice      what the CPU backend looks for: ``full``, ``bounds``, ``off``
+``CUPLATE_CPU_COMPILER``    text        its C++ compiler: a command, a path, or ``zig``
+``CUPLATE_CPU_ARCH``        arch        the architecture that it stands for: ``sm_80``
+``CUPLATE_CPU_BUDGET``      seconds     after which it stops a launch
+``CUPLATE_CPU_THREADS``     count       OS threads of an unchecked launch
 ``CUPLATE_REQUIRE_GPU``     0 or 1      make a missing GPU an error where it would be a message
 ==========================  ==========  ==================================================================
 """
@@ -23,9 +38,22 @@ from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
-from cuplate.errors import CuplateError
+from cuplate import project
+from cuplate.project import SettingError
 
-__all__ = ["OFF", "UNLIMITED", "VARIABLES", "SettingError", "Settings", "scope", "settings"]
+__all__ = [
+    "CHECKS",
+    "CHOICES",
+    "CPU",
+    "OFF",
+    "UNLIMITED",
+    "VARIABLES",
+    "SettingError",
+    "Settings",
+    "said",
+    "scope",
+    "settings",
+]
 
 UNLIMITED = sys.maxsize
 """The value of a limit that never binds; an integer, so that no comparison needs a special case."""
@@ -33,18 +61,29 @@ UNLIMITED = sys.maxsize
 OFF = "off"
 """``CUPLATE_CACHE_DIR=off``: no disk cache."""
 
+CPU = ("cpu_check", "cpu_compiler", "cpu_arch", "cpu_budget_s", "cpu_threads")
+"""What a call on the CPU backend reads."""
+
+CHECKS = ("full", "bounds", "off")
+"""Check modes of the CPU backend."""
+
+CHOICES: Mapping[str, tuple[str, ...]] = {
+    "eviction": ("least-recently-used", "least-recently-stored", "least-frequently-used", "none"),
+    "engine": ("auto", "diskcache", "files"),
+    "on_error": ("warn", "ignore", "raise"),
+}
+"""Settings that are one of a few words."""
+
+_TIME = re.compile(r"(\d{1,15}(?:\.\d{1,15})?)\s*([smhdw]?)", re.IGNORECASE)
+_SECONDS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
 _SIZE = re.compile(r"(\d{1,30}(?:\.\d{1,30})?)\s*([kmgt]?)(?:i?b)?", re.IGNORECASE)
 _SCALE = {"": 0, "k": 10, "m": 20, "g": 30, "t": 40}
 _SWITCH = {"1": True, "true": True, "yes": True, "on": True, "0": False, "false": False, "no": False, "off": False}
 
 
-class SettingError(CuplateError, ValueError):
-    """A setting, in code or in the environment, is outside what is allowed."""
-
-
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What the environment says; ``None`` where it says nothing.
+    """What environment and pyproject.toml say; ``None`` where they say nothing.
 
     Attributes
     ----------
@@ -56,18 +95,48 @@ class Settings:
         Limit of the disk cache, bytes.
     memory_kernels : int or None
         Limit of loaded kernels.
+    eviction, engine, on_error : str or None
+        See `CachePolicy`.
+    time_to_live_s, flight_wait_s : float or None
+        Seconds.
+    layers : tuple of str or None
+        Paths, as written.
+    frozen, single_flight : bool or None
     explain : bool
         One line on stderr for each look-up that left memory.
     require_gpu : bool
         For the test suite: a missing GPU fails its GPU tests instead of skipping them.
+    cpu_check : str
+        What the CPU backend looks for while a kernel runs: ``"full"``, ``"bounds"`` or ``"off"``.
+    cpu_compiler : str or None
+        Its C++ compiler: a command, a path or ``"zig"``; None for the first that is found.
+    cpu_arch : str
+        The architecture that it stands for: ``"sm_80"``.
+    cpu_budget_s : float
+        Seconds after which it stops a launch.
+    cpu_threads : int or None
+        OS threads of an unchecked launch; None for one a core.
     """
 
     cache_dir: str | None = None
     cache_secret: bytes | None = None
     disk_bytes: int | None = None
     memory_kernels: int | None = None
+    eviction: str | None = None
+    time_to_live_s: float | None = None
+    layers: tuple[str, ...] | None = None
+    engine: str | None = None
+    frozen: bool | None = None
+    single_flight: bool | None = None
+    flight_wait_s: float | None = None
+    on_error: str | None = None
     explain: bool = False
     require_gpu: bool = False
+    cpu_check: str = "full"
+    cpu_compiler: str | None = None
+    cpu_arch: str = "sm_80"
+    cpu_budget_s: float = 30.0
+    cpu_threads: int | None = None
 
     def __repr__(self) -> str:
         shown = ", ".join(f"{f.name}={getattr(self, f.name)!r}" for f in fields(self) if f.name != "cache_secret")
@@ -120,42 +189,237 @@ def _switch(variable: str, value: str) -> bool:
         ) from None
 
 
+def _choice(name: str) -> Callable[[str, str], str]:
+    def read(variable: str, value: str) -> str:
+        text = value.strip().lower()
+        if text not in CHOICES[name]:
+            raise SettingError(
+                f"{variable} is not one of its kinds.",
+                given=repr(value),
+                allowed=", ".join(CHOICES[name]),
+                try_=f"{variable}={CHOICES[name][0]}",
+            )
+        return text
+
+    return read
+
+
+def _duration(variable: str, value: str) -> float:
+    if value.strip().lower() == "unlimited":
+        return UNLIMITED
+    match = _TIME.fullmatch(value.strip())
+    seconds = float(match[1]) * _SECONDS[match[2].lower()] if match else 0.0
+    if match is None or (seconds == 0 and not variable.endswith(_MAY_BE_ZERO)):
+        raise SettingError(
+            f"{variable} is no time.",
+            given=repr(value),
+            allowed="seconds, or a number with s, m, h, d or w, or unlimited",
+            try_=f"{variable}=30d",
+        )
+    return seconds
+
+
+_MAY_BE_ZERO = ("CUPLATE_FLIGHT_WAIT", "flight_wait_s")
+
+
+def _paths(variable: str, value: str) -> tuple[str, ...]:
+    return tuple(part for part in value.split(os.pathsep) if part)
+
+
+def _check_mode(variable: str, value: str) -> str:
+    text = value.strip().lower()
+    if text not in CHECKS:
+        raise SettingError(
+            f"{variable} is no check mode.", given=repr(value), allowed=", ".join(CHECKS), try_=f"{variable}=full"
+        )
+    return text
+
+
+def _arch(variable: str, value: str) -> str:
+    text = value.strip().lower()
+    if not re.fullmatch(r"sm_[1-9]\d{1,2}", text) or int(text[3:]) < 70:
+        raise SettingError(
+            f"{variable} is no architecture that the CPU backend can stand for.",
+            given=repr(value),
+            allowed="sm_70 or newer, without a suffix",
+            try_=f"{variable}=sm_80",
+        )
+    return text
+
+
+def _seconds(variable: str, value: str) -> float:
+    try:
+        seconds = float(value)
+    except ValueError:
+        seconds = -1.0
+    if not 0 < seconds <= 1e6:
+        raise SettingError(
+            f"{variable} is no time.", given=repr(value), allowed="seconds, above 0", try_=f"{variable}=30"
+        )
+    return seconds
+
+
 _READERS: dict[str, tuple[str, Callable[[str, str], Any]]] = {
     "cache_dir": ("CUPLATE_CACHE_DIR", _text),
     "cache_secret": ("CUPLATE_CACHE_SECRET", _secret),
     "disk_bytes": ("CUPLATE_DISK_BYTES", _size),
     "memory_kernels": ("CUPLATE_MEMORY_KERNELS", _count),
+    "eviction": ("CUPLATE_EVICTION", _choice("eviction")),
+    "time_to_live_s": ("CUPLATE_TIME_TO_LIVE", _duration),
+    "layers": ("CUPLATE_LAYERS", _paths),
+    "engine": ("CUPLATE_ENGINE", _choice("engine")),
+    "frozen": ("CUPLATE_FROZEN", _switch),
+    "single_flight": ("CUPLATE_SINGLE_FLIGHT", _switch),
+    "flight_wait_s": ("CUPLATE_FLIGHT_WAIT", _duration),
+    "on_error": ("CUPLATE_ON_ERROR", _choice("on_error")),
     "explain": ("CUPLATE_EXPLAIN", _switch),
     "require_gpu": ("CUPLATE_REQUIRE_GPU", _switch),
+    "cpu_check": ("CUPLATE_CPU_CHECK", _check_mode),
+    "cpu_compiler": ("CUPLATE_CPU_COMPILER", _text),
+    "cpu_arch": ("CUPLATE_CPU_ARCH", _arch),
+    "cpu_budget_s": ("CUPLATE_CPU_BUDGET", _seconds),
+    "cpu_threads": ("CUPLATE_CPU_THREADS", _count),
 }
 
-VARIABLES: Mapping[str, str] = {name: variable for name, (variable, _) in _READERS.items()}
-"""Field of :class:`Settings` -> environment variable."""
+VARIABLES: Mapping[str, str] = {
+    **{name: variable for name, (variable, _) in _READERS.items()},
+    "config": "CUPLATE_CONFIG",  # read by project.py
+}
+"""Setting -> environment variable."""
+
+_KEYS = {
+    "directory" if name == "cache_dir" else name: name
+    for name in _READERS
+    if name not in ("cache_secret", "require_gpu")
+}
+"""Key of ``[tool.cuplate]`` -> setting: the names of `CachePolicy` and of `Settings`."""
 
 _overrides: list[dict[str, Any]] = []
+_typed: dict[int, tuple[project.Table, dict[str, tuple[Any, str]]]] = {}
 
 
-def settings() -> Settings:
+def settings(*names: str) -> Settings:
     """The settings as they are now.
+
+    Parameters
+    ----------
+    *names : str
+        Fields to read, the others keep their defaults: a variable costs two microseconds. Default: all.
 
     Returns
     -------
     Settings
-        From the environment, then the open :func:`scope` blocks, innermost last.
+        From pyproject.toml, then the environment, then the open :func:`scope` blocks, innermost last.
 
     Raises
     ------
     SettingError
-        A variable holds text that its type does not allow.
+        A variable holds text that its type does not allow, or the file does.
     """
-    found: dict[str, Any] = {}
-    for name, (variable, read) in _READERS.items():
-        text = os.environ.get(variable)
-        if text:
-            found[name] = read(variable, text)
-    for block in _overrides:
-        found.update(block)
-    return Settings(**found)
+    values = {}
+    of_project = _of_project()
+    for name in names or _READERS:
+        found = _said(name) or of_project.get(name)
+        if found is not None:
+            values[name] = found[0]
+    return Settings(**values)
+
+
+def said(*names: str) -> dict[str, tuple[Any, str]]:
+    """What is said about settings outside the code, and where.
+
+    Parameters
+    ----------
+    *names : str
+        Fields of `Settings`.
+
+    Returns
+    -------
+    dict of str to (object, str)
+        The value, and the variable's name, ``scope`` or ``path:line``; nothing for those of which nothing is said.
+
+    Raises
+    ------
+    SettingError
+        One is not allowed.
+    """
+    of_project = _of_project()
+    found = {name: _said(name) or of_project.get(name) for name in names}
+    return {name: told for name, told in found.items() if told is not None and told[0] is not None}
+
+
+def _said(name: str) -> tuple[Any, str] | None:
+    for block in reversed(_overrides):
+        if name in block:
+            return block[name], "scope"
+    variable, read = _READERS[name]
+    text = os.environ.get(variable)
+    return (read(variable, text), variable) if text else None
+
+
+def _of_project() -> dict[str, tuple[Any, str]]:
+    """Settings of the project's table, typed once; a wrong one is told at every question."""
+    table = project.table()
+    if table is None:
+        return {}
+    known = _typed.get(id(table))
+    if known is None:
+        known = table, {_key_of(table, key): _value_of(table, key) for key in table.values}
+        _typed[id(table)] = known  # with the table, so that no other gets its id
+    return known[1]
+
+
+def _key_of(table: project.Table, key: str) -> str:
+    if key in _KEYS:
+        return _KEYS[key]
+    import difflib
+
+    near = difflib.get_close_matches(key.replace("-", "_").lower(), _KEYS, n=1)
+    hint = f"{near[0]} = ..." if near else None
+    if key in ("secret", "cache_secret"):
+        hint = "CUPLATE_CACHE_SECRET: a secret does not belong in a file of the project"
+    elif key == "disk":
+        hint = 'directory = "off"'
+    raise SettingError(
+        f"[tool.cuplate] has no key {key!r}.", file=table.place(key), allowed=", ".join(_KEYS), try_=hint
+    )
+
+
+def _value_of(table: project.Table, key: str) -> tuple[Any, str]:
+    """A value through the reader of its variable, so that both have one grammar, and where it stands."""
+    value, place = table.values[key], table.place(key)
+    name = _KEYS[key]
+    read = _READERS[name][1]
+    texts = value if type(value) is list and name == "layers" else [value]
+    try:
+        if type(value) is bool and read is not _switch:
+            read = _wrong_type
+        values = [_text_of(text) for text in texts]
+        if name in ("layers", "cache_dir"):  # relative ones are taken from the file's folder
+            values = [v if v.lower() == OFF or v.startswith("~") else _beside(table.path, v) for v in values]
+            return (tuple(values) if name == "layers" else values[0]), place
+        return read(key, values[0]), place
+    except SettingError as error:
+        facts = {name: fact for name, fact in error.facts.items() if name not in ("given", "try_")}
+        _, _, example = str(error.facts.get("try_") or "").partition("=")
+        hint = f'{key} = "{example}"' if example else None
+        raise SettingError(error.summary, file=place, given=repr(value), **facts, try_=hint) from None
+
+
+def _text_of(value: object) -> str:
+    if type(value) is bool:
+        return "1" if value else "0"
+    if type(value) not in (str, int, float) or value == "":
+        raise SettingError(f"a value of [tool.cuplate] is a {type(value).__name__}.", allowed="text or a number")
+    return str(value)
+
+
+def _wrong_type(key: str, value: str) -> str:
+    raise SettingError(f"{key} is no switch.", allowed="text or a number")
+
+
+def _beside(file: str, path: str) -> str:
+    return os.path.abspath(os.path.join(os.path.dirname(file), path))
 
 
 @contextmanager

@@ -5,18 +5,25 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, NoReturn
 
+from cuplate import headers
 from cuplate.backend.cuda import nvrtc
+from cuplate.backend.protocol import Toolchain
 from cuplate.binding import Binding
 from cuplate.cache.store import Store
-from cuplate.cubin import Cubin
+from cuplate.cubin import Cubin, decode
 from cuplate.cxx import base_name, find_parameters, parameter_checks
-from cuplate.errors import LaunchError
-from cuplate.key import Key, make
+from cuplate.errors import LaunchError, ToolchainError
+from cuplate.key import Key, make, request
+from cuplate.options import Options
 from cuplate.plan import Plan, match_slots
 from cuplate.render import Source, render
 from cuplate.specialization import Slot
 from cuplate.template import READS_GRID
+
+if TYPE_CHECKING:
+    from cuplate.backend.cpu.device import Target
 
 __all__ = ["Content", "make_content"]
 
@@ -85,7 +92,7 @@ def _parameters(binding: Binding, plan: Plan, source: Source) -> tuple[tuple[Slo
     return slots, parameter_checks(source.entry, slots)
 
 
-def make_content(binding: Binding, plan: Plan, *, memo: Store | None) -> Content:
+def make_content(binding: Binding, plan: Plan, *, memo: Store | None, target: Target | None = None) -> Content:
     """Render and key what `plan` needs.
 
     Parameters
@@ -94,13 +101,15 @@ def make_content(binding: Binding, plan: Plan, *, memo: Store | None) -> Content
     plan : Plan
     memo : Store or None
         Where the compiler's build may be remembered from one process to the next.
+    target : Target or None
+        What of the CPU backend to build for; None for a GPU.
 
     Raises
     ------
     TemplateError
         The template fails to render, or the kernel's parameter list does not match.
     ToolchainError
-        There is no compiler.
+        There is no compiler, and what would be compiled is not stored.
     """
     spec = plan.specialization
     source = render(binding.template, spec)
@@ -109,9 +118,21 @@ def make_content(binding: Binding, plan: Plan, *, memo: Store | None) -> Content
     slots, checks = _parameters(binding, plan, source)
     own = binding.template.directory
     directories = (*binding.options.directories(own or Path.cwd()), *((own,) if own is not None else ()))
-    found = nvrtc.find_headers(source.text, binding.options, directories)
+    parameters = ", ".join(f"{name}={value!r}" for name, value in spec.parameters)
+    if target is not None:
+        from cuplate.host import HOST_ARCH, HostBuild, no_ptx
+
+        host = HostBuild(source, binding.options, target, directories, checks=checks, store=memo)
+        return Content(source, slots, host.key, HOST_ARCH, parameters, host.build, no_ptx, host.unchanged)
+    try:
+        toolchain = nvrtc.toolchain(memo=memo)
+        found = nvrtc.find_headers(source.text, binding.options, directories)
+    except ToolchainError as error:
+        stored = _find_stored(source, binding.options, spec.arch, directories, checks, memo)
+        if stored is None:
+            raise
+        return _stored_only(stored, source, slots, spec.arch, parameters, error, directories)
     options = nvrtc.effective(binding.options, found)
-    toolchain = nvrtc.toolchain(memo=memo)
     program_key = nvrtc.program_key_bytes(source, options, spec.arch, bytes.fromhex(found.closure.digest))
     key = make(source, options, toolchain, spec.arch, found.closure, program_key=program_key, checks=checks)
 
@@ -126,5 +147,49 @@ def make_content(binding: Binding, plan: Plan, *, memo: Store | None) -> Content
     def unchanged() -> bool:
         return nvrtc.find_headers(source.text, binding.options, directories).closure == found.closure
 
-    parameters = ", ".join(f"{name}={value!r}" for name, value in spec.parameters)
     return Content(source, slots, key, spec.arch, parameters, build, ptx, unchanged)
+
+
+def _find_stored(
+    source: Source, options: Options, arch: str, directories: tuple[Path, ...], checks: str, memo: Store | None
+) -> Key | None:
+    """The key under which a store has the kernel, where no compiler is installed; see `cuplate.cache.layers.export`.
+
+    Of what layers do not hold, a key that nothing is stored under: enough to say what is missing. None without layers.
+    """
+    if memo is None:
+        return None
+    closure = headers.closure(source.text, directories=directories)
+    asked = request(source, options, arch, closure, checks=checks)
+    digest = memo.get(asked, again=True)
+    record = memo.get(digest, again=True) if digest is not None else None
+    if digest is not None and record is not None:
+        try:
+            return Key(digest, decode(record).ingredients, closure.storable, closure.reason)
+        except ValueError:
+            pass
+    if not getattr(memo, "layers", ()):
+        return None
+    unknown = Toolchain("not", "", "installed", ())
+    return Key(asked, make(source, options, unknown, arch, closure, checks=checks).ingredients)
+
+
+def _stored_only(
+    key: Key,
+    source: Source,
+    slots: tuple[Slot, ...],
+    arch: str,
+    parameters: str,
+    error: ToolchainError,
+    directories: tuple[Path, ...],
+) -> Content:
+    """What can be loaded, and not built."""
+    files = headers.closure(source.text, directories=directories).files
+
+    def no_compiler() -> NoReturn:
+        raise error
+
+    def unchanged() -> bool:
+        return headers.closure(source.text, directories=directories).files == files
+
+    return Content(source, slots, key, arch, parameters, no_compiler, no_compiler, unchanged)

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 __all__ = [
     "ArgumentError",
+    "BudgetError",
+    "CacheError",
     "CacheWarning",
     "CaptureError",
     "CompileError",
@@ -15,6 +17,8 @@ __all__ = [
     "DeviceError",
     "DtypeError",
     "ExpressionError",
+    "FrozenCacheError",
+    "KernelError",
     "KernelNotFoundError",
     "LaunchError",
     "LayoutError",
@@ -167,6 +171,26 @@ class CompileError(CuplateError, RuntimeError):
 
 class KernelNotFoundError(CompileError):
     """The rendered source compiles, but does not define the kernel that was asked for."""
+
+
+class CacheError(CuplateError, RuntimeError):
+    """A tier of the disk cache failed, and the policy says ``on_error="raise"``, which is for debugging."""
+
+
+class FrozenCacheError(CuplateError, RuntimeError):
+    """A kernel is not in the cache, and the policy is ``frozen``: nothing is compiled.
+
+    Attributes
+    ----------
+    kernel : str
+        The kernel's name.
+    parameters : str
+        The call's parameters, readable.
+    key : str
+        The content key, hexadecimal.
+    nearest : str
+        What differs from the nearest stored entry.
+    """
 
 
 class CuplateWarning(UserWarning):

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from cuplate import config
 from cuplate.call import Call, check_call
 from cuplate.content import Content
 from cuplate.cubin import Cubin
@@ -14,6 +15,9 @@ from cuplate.grid import check as check_grid
 from cuplate.plan import Plan, make_plan
 from cuplate.report import Report
 from cuplate.variants import Variants
+
+if TYPE_CHECKING:
+    from cuplate.backend.cpu.device import Target
 
 __all__ = ["Inspection"]
 
@@ -46,25 +50,28 @@ class Inspection:
         for scalar in self.signature.scalars:
             if given.get(scalar.name) is not None:  # None: left out; a value that no call takes is refused here too
                 encoder(scalar, self.name)(given[scalar.name])
-        target, limits = self._target(call, arch)
+        on_host = arch is None and call.device is not None and call.device[0] == "cpu"
+        target = self._host() if on_host else None
+        compiled_for, limits = self._arch(call, arch if target is None else target.arch)
         plan = make_plan(
             self.variants.binding,
             call.solved,
             call.parameters,
-            arch=target,
+            arch=compiled_for,
             limits=limits,
             called_as=call.called_as(self.name),
         )
-        return call, plan, self.variants.content(plan, current=True), limits
+        return call, plan, self.variants.content(plan, target=target, current=True), limits
 
-    def _target(self, call: Call, arch: str | None) -> tuple[str, Limits]:
+    def _host(self) -> Target:
+        from cuplate.backend.cpu import device as cpu
+
+        return cpu.target(config.settings(*config.CPU))
+
+    def _arch(self, call: Call, arch: str | None) -> tuple[str, Limits]:
         options = self.variants.binding.options
         if arch is not None:
             return options.target(str(arch)), limits_for(str(arch))
-        if call.device is not None and call.device[0] != "cuda":
-            raise ArgumentError(
-                "the arrays are on the host, so arch= is needed.", function=self.name, try_='arch="sm_90"'
-            )
         try:
             from cuplate.backend.cuda import device as gpu
 

@@ -17,14 +17,15 @@ from cuplate.options import Options
 if TYPE_CHECKING:
     from cuplate.render import Source
 
-__all__ = ["KEY_SCHEMA", "Key", "difference", "make"]
+__all__ = ["KEY_SCHEMA", "Key", "difference", "make", "request", "request_of"]
 
 KEY_SCHEMA = 1
 """Raised whenever the same ingredients would give another cubin, or are spelled in another way."""
 
-_NAMED_HEADERS = 64  # beyond that many of the user's headers one digest stands for all
+_NAMED_HEADERS = 64  # beyond that many of the user's headers one digest of them stands for all
 # They follow from other ingredients, and explain nothing while one of those differs too.
 _DERIVED = ("headers", "program key")
+_REQUESTED = ("schema", "source", "kernel", "options", "arch", "parameter checks")
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +65,7 @@ def make(
     *,
     program_key: bytes = b"",
     checks: str = "",
+    more: tuple[tuple[str, str], ...] = (),
 ) -> Key:
     """The key of a rendered source.
 
@@ -84,6 +86,8 @@ def make(
         ``cuda.core``'s own key of the program.
     checks : str, optional
         Text that the compiler gets after the source.
+    more : tuple of (str, str), optional
+        Further ingredients, of a build for the host.
 
     Returns
     -------
@@ -101,8 +105,52 @@ def make(
         *_headers(closure),
         ("parameter checks", _sha256(checks) if checks else "none"),
         ("program key", program_key.hex() or "none"),
+        *more,
     )
     return Key(_fold(ingredients), ingredients, closure.storable, closure.reason)
+
+
+def request(source: Source, options: Options, arch: str, closure: Closure, *, checks: str = "") -> bytes:
+    """Digest of all that can be told of a key where there is no compiler, and no header of a toolkit.
+
+    Parameters
+    ----------
+    source, options, arch, closure, checks
+        As for `make`; of the closure only the user's own headers count.
+
+    Returns
+    -------
+    bytes
+        32 bytes, and those of `request_of` for the key that `make` would make.
+    """
+    return _fold_request(make(source, options, Toolchain("", "", "", ()), arch, closure, checks=checks).ingredients)
+
+
+def request_of(ingredients: Iterable[tuple[str, str]]) -> bytes | None:
+    """The `request` that a key answers.
+
+    Parameters
+    ----------
+    ingredients : iterable of (str, str)
+        Of the key.
+
+    Returns
+    -------
+    bytes or None
+        None for a kernel that NVRTC has not compiled.
+    """
+    pairs = tuple(ingredients)
+    return _fold_request(pairs) if dict(pairs).get("compiler", "").startswith("nvrtc ") else None
+
+
+def _fold_request(ingredients: Iterable[tuple[str, str]]) -> bytes:
+    asked = [("request", "1")]
+    for name, value in ingredients:
+        if name == "options":  # whether the compiler's own headers are used is the compiler's side of the matter
+            value = "\n".join(flag for flag in value.split("\n") if flag != "bundled_headers")
+        if name in _REQUESTED or name.startswith("header "):
+            asked.append((name, value))
+    return _fold(asked)
 
 
 def difference(a: Iterable[tuple[str, str]], b: Iterable[tuple[str, str]]) -> tuple[str, ...]:
@@ -135,7 +183,9 @@ def _by_name(ingredients: Iterable[tuple[str, str]]) -> dict[str, tuple[str, ...
 def _headers(closure: Closure) -> tuple[tuple[str, str], ...]:
     if not (closure.files or closure.absent or closure.toolkit):
         return (("headers", "none"),)
-    named = closure.files if len(closure.files) <= _NAMED_HEADERS else ()
+    named = closure.files
+    if len(named) > _NAMED_HEADERS:
+        named = ((f"({len(named)} of the user's)", _sha256("\n".join(f"{n} {d}" for n, d in named))),)
     return (
         ("headers", closure.digest),
         *((f"header {name}", digest) for name, digest in named),

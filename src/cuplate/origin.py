@@ -159,7 +159,7 @@ def has_marks(text: str) -> bool:
     return _MARK.search(text) is not None
 
 
-def unmark(text: str, table: list[Origin]) -> tuple[str, tuple[Origin | None, ...]]:
+def unmark(text: str, table: list[Origin]) -> tuple[str, tuple[Traced, ...]]:
     """Take the marks out.
 
     Parameters
@@ -173,8 +173,8 @@ def unmark(text: str, table: list[Origin]) -> tuple[str, tuple[Origin | None, ..
     -------
     str
         The plain text.
-    tuple of (Origin or None)
-        One for each line: the origin of its first visible character; text wins over a value of the same template line.
+    tuple of Traced
+        One for each line.
     """
     plain: list[str] = []
     lines = _Lines()
@@ -193,12 +193,35 @@ def unmark(text: str, table: list[Origin]) -> tuple[str, tuple[Origin | None, ..
     return "".join(plain), lines.finish()
 
 
+@dataclass(frozen=True, slots=True)
+class Traced:
+    """Where one rendered line came from.
+
+    Attributes
+    ----------
+    origin : Origin or None
+        Of its first visible character; text wins over a value of the same template line.
+    pieces : tuple of (int, Origin)
+        First column (from 1) and origin of each piece: a block tag that ends a line joins it with the next.
+    """
+
+    origin: Origin | None
+    pieces: tuple[tuple[int, Origin], ...]
+
+    def at(self, column: int) -> Origin | None:
+        """Origin of a column, from 1; 0 stands for the whole line."""
+        before = [origin for start, origin in self.pieces if start <= column]
+        return before[-1] if before else self.origin
+
+
 class _Lines:
     """Gathers the origin of each line while the text goes by."""
 
     def __init__(self) -> None:
         self.current: Origin | None = None
-        self.done: list[Origin | None] = []
+        self.done: list[Traced] = []
+        self._pieces: list[tuple[int, Origin]] = []
+        self._column = 1
         self._visible: Origin | None = None
         self._blank: Origin | None = None
         self._empty = True
@@ -213,6 +236,9 @@ class _Lines:
     def _see(self, part: str) -> None:
         current = self.current
         self._empty = False
+        if current is not None and part.strip():
+            self._pieces.append((self._column, current))
+        self._column += len(part)
         if self._blank is None:
             self._blank = current
         if not part.strip() or current is None:
@@ -224,14 +250,14 @@ class _Lines:
             self._visible = current
 
     def _end(self) -> None:
-        self.done.append(self._visible or self._blank or self.current)
+        self.done.append(Traced(self._visible or self._blank or self.current, tuple(self._pieces)))
         self._visible = self._blank = None
-        self._empty = True
+        self._empty, self._pieces, self._column = True, [], 1
         if self.current is not None and self.current.kind == "text":
             # Only text of the same piece can follow without a mark, and it stands one line further down.
             self.current = Origin(self.current.template, self.current.line + 1, "text")
 
-    def finish(self) -> tuple[Origin | None, ...]:
+    def finish(self) -> tuple[Traced, ...]:
         if not self._empty:
             self._end()
         return tuple(self.done)

@@ -13,7 +13,7 @@ import jinja2
 
 from cuplate.dialect import nearest
 from cuplate.errors import CuplateError, TemplateError
-from cuplate.origin import CoarseMarks, Marks, Origin, has_marks, line_breaks, unmark
+from cuplate.origin import CoarseMarks, Marks, Origin, Traced, has_marks, line_breaks, unmark
 from cuplate.specialization import Specialization
 from cuplate.template import Template
 from cuplate.views import ArrayView, Block, Member, ScalarView, Withheld, axis_view
@@ -59,20 +59,25 @@ class Source:
     @property
     def origins(self) -> tuple[Origin | None, ...]:
         """Origin of each line; found at the first use, by a second render."""
-        if "origins" not in self._lazy:
-            self._lazy["origins"] = _trace(self)
-        return self._lazy["origins"]  # type: ignore[no-any-return]
+        return tuple(traced.origin for traced in self._traced())
 
-    def origin(self, line: int) -> Origin | None:
+    def _traced(self) -> tuple[Traced, ...]:
+        if "traced" not in self._lazy:
+            self._lazy["traced"] = _trace(self)
+        return self._lazy["traced"]  # type: ignore[no-any-return]
+
+    def origin(self, line: int, column: int = 0) -> Origin | None:
         """Return where a line of the text came from; None for a line that is not there, or where it is not known.
 
         Parameters
         ----------
         line : int
             Line of `text`, from 1, as a compiler counts.
+        column : int
+            Column, from 1, for a line that several lines of the template became; 0 for the line as a whole.
         """
-        origins = self.origins
-        return origins[line - 1] if 1 <= line <= len(origins) else None
+        traced = self._traced()
+        return traced[line - 1].at(column) if 1 <= line <= len(traced) else None
 
     def excerpt(self, origin: Origin, context: int = 2) -> str:
         """Return numbered lines of the template around an origin, the line itself marked with ``>``.
@@ -264,7 +269,7 @@ def _called(specialization: Specialization) -> str:
 # Origins
 
 
-def _trace(source: Source) -> tuple[Origin | None, ...]:
+def _trace(source: Source) -> tuple[Traced, ...]:
     """Render once more with marks; without a map if the marks would change the text."""
     if has_marks(source.text):
         return ()
@@ -274,11 +279,11 @@ def _trace(source: Source) -> tuple[Origin | None, ...]:
             with template._lock:  # a file that is named at render time adds its marks while it runs
                 compiled = template.compiled(marks)
                 text = _run(compiled, _context(template, source._specialization)[0])
-            plain, origins = unmark(text, compiled.environment.origins)  # type: ignore[attr-defined]
+            plain, traced = unmark(text, compiled.environment.origins)  # type: ignore[attr-defined]
         except Exception:  # a template may do anything with marked text; the plain render was fine
             continue
         if plain == source.text:
-            return origins
+            return traced
     return ()
 
 

@@ -76,19 +76,26 @@ class Report:
         return nvrtc.sass(self.cubin.code)
 
     def __str__(self) -> str:
-        r = self.cubin.resources
         rows = [
             ("key", self.key),
             ("cache", f"{_ORIGINS[self.origin]}, {self._times()}"),
             ("arch", f"{self.arch}, {self.cubin.toolchain}"),
             ("options", " ".join(self.options)),
             ("kernel", f"{self.cubin.entry}, {len(self.cubin.code)} bytes"),
-            ("registers", f"{r.registers} a thread, {r.spill_store_bytes} + {r.spill_load_bytes} bytes spilled"),
-            ("shared", f"{r.static_shared_bytes} bytes static{self._dynamic()}"),
+            *self._resources(),
             ("block", f"{self.block} = {self.block[0] * self.block[1] * self.block[2]} threads"),
             ("grid", self._grid()),
         ]
         return "\n".join([self.called_as, *(f"  {name:<10} {value}" for name, value in rows)])
+
+    def _resources(self) -> list[tuple[str, str]]:
+        r = self.cubin.resources
+        if r.registers is None:  # a host build
+            return [("shared", f"{self.grid.shared_memory_bytes} bytes dynamic")] if self.grid else []
+        return [
+            ("registers", f"{r.registers} a thread, {r.spill_store_bytes} + {r.spill_load_bytes} bytes spilled"),
+            ("shared", f"{r.static_shared_bytes} bytes static{self._dynamic()}"),
+        ]
 
     def _times(self) -> str:
         parts = [f"look-up {self.lookup_s * 1e3:.2f} ms"]

@@ -9,7 +9,7 @@ import sys
 import types
 import typing
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
 from cuplate.dtypes import DTYPES
@@ -149,6 +149,8 @@ class Signature:
         Axis names that arrays bind, in order of first appearance.
     folded : frozenset of str
         Axis names written ``*name``.
+    arrays, scalars : tuple
+        The array arguments and the scalar ones, each in call order.
     """
 
     function: str
@@ -159,15 +161,13 @@ class Signature:
     axes: tuple[str, ...]
     folded: frozenset[str]
 
-    @property
-    def arrays(self) -> tuple[ArrayArgument, ...]:
-        """Array arguments, in call order."""
-        return tuple(a for a in self.arguments if isinstance(a, ArrayArgument))
+    arrays: tuple[ArrayArgument, ...] = field(init=False)
+    scalars: tuple[ScalarArgument, ...] = field(init=False)
 
-    @property
-    def scalars(self) -> tuple[ScalarArgument, ...]:
-        """Scalar arguments, in call order."""
-        return tuple(a for a in self.arguments if isinstance(a, ScalarArgument))
+    def __post_init__(self) -> None:
+        arrays = tuple(a for a in self.arguments if isinstance(a, ArrayArgument))
+        object.__setattr__(self, "arrays", arrays)
+        object.__setattr__(self, "scalars", tuple(a for a in self.arguments if isinstance(a, ScalarArgument)))
 
 
 def read_signature(

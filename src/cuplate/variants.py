@@ -6,21 +6,27 @@ import sys
 import threading
 import time
 import warnings
-from typing import Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from cuplate import cache, config, events
 from cuplate.binding import Binding
 from cuplate.cache.stats import HitCounter, count
 from cuplate.compile import Obtained, obtain
 from cuplate.content import Content, make_content
-from cuplate.cubin import Cubin, decode
-from cuplate.errors import DeclarationError, VariantWarning
+from cuplate.cubin import Cubin, decode, encode
+from cuplate.errors import DeclarationError, FrozenCacheError, VariantWarning
 from cuplate.key import difference
 from cuplate.parameters import parameter_key
 from cuplate.plan import Plan
 from cuplate.specialization import Specialization
 
+if TYPE_CHECKING:
+    from cuplate.backend.cpu.device import Target
+
 __all__ = ["Variants"]
+
+T = TypeVar("T")
 
 CONTENTS = 1024  # rendered specializations kept by one function; dropped whole at the limit
 WARNED_AT = 64
@@ -48,7 +54,7 @@ class Variants:
                 "policy= is a CachePolicy.",
                 function=self.name,
                 given=f"{policy!r:.60}",
-                try_="cuplate.CachePolicy(memory_kernels=64)",
+                try_="cuplate.CachePolicy(disk_bytes=1 << 30)",
             )
         self.policy = policy
         self._lock = threading.Lock()
@@ -69,12 +75,18 @@ class Variants:
         """The disk tier of this function."""
         return cache.disk_tier(self.policy)
 
-    def content(self, plan: Plan, *, current: bool = False) -> Content:
+    def cache_policy(self) -> cache.EffectivePolicy:
+        """What holds for this function now, with the source of every value."""
+        return cache.current_policy(self.policy)
+
+    def content(self, plan: Plan, *, target: Target | None = None, current: bool = False) -> Content:
         """Source and key of a plan; rendered once for equal specializations.
 
         Parameters
         ----------
         plan : Plan
+        target : Target or None
+            Of the CPU backend; None for a GPU.
         current : bool
             True renders and keys anew if the headers have changed since: what is compiled now must not get the old key.
 
@@ -82,11 +94,11 @@ class Variants:
         ------
         TemplateError, ToolchainError
         """
-        rendered = _typed(plan.specialization)
+        rendered = _typed(plan.specialization), target
         content = self._contents.get(rendered)
         if content is None or (current and not content.unchanged()):
             self.counter.cell.misses += 1
-            content = make_content(self.binding, plan, memo=self.store())
+            content = make_content(self.binding, plan, memo=self.store(), target=target)
             events.emit("render", self.name, key=content.key.hex)
             with self._lock:
                 if len(self._contents) >= CONTENTS:
@@ -101,12 +113,14 @@ class Variants:
         Raises
         ------
         CompileError, ToolchainError
+        FrozenCacheError
+            It would have to be compiled, and the policy is frozen.
         """
-        before = self.nearest(content) if config.settings().explain else None
+        before = self.nearest(content) if config.settings("explain").explain else None
         obtained = obtain(
             content.key,
             store=self.store(),
-            build=lambda: _build(content),
+            build=lambda: self._build(content),
             function=self.name,
             unchanged=content.unchanged,
         )
@@ -120,6 +134,56 @@ class Variants:
         if before is not None:
             print(f"cuplate: {self.name}: {_told(obtained)}; {before}", file=sys.stderr)
         return obtained
+
+    def load(self, content: Content, load: Callable[[Cubin], T]) -> tuple[T, float]:
+        """What `load` makes of the cubin, and the seconds it took.
+
+        A stored cubin that it refuses is removed, and compiled once more: the store may be at fault.
+
+        Raises
+        ------
+        CompileError, ToolchainError, FrozenCacheError
+        LaunchError
+            The driver refuses what was compiled just now.
+        """
+        obtained = self.obtain(content)
+        start = time.perf_counter()
+        try:
+            return load(obtained.cubin), time.perf_counter() - start
+        except Exception as error:
+            if obtained.origin != "disk" or self.cache_policy().frozen:
+                raise
+            events.say(f"cuplate: {self.name}: a stored cubin was refused and is compiled again: {error}")
+        store = self.store()
+        store.delete(content.key.digest)
+        built = self._build(content).with_ingredients(content.key.ingredients)
+        start = time.perf_counter()
+        loaded, seconds = load(built), time.perf_counter() - start
+        if content.key.storable and content.unchanged():
+            store.put(content.key.digest, encode(built), tag=self.name)
+        return loaded, seconds
+
+    def _build(self, content: Content) -> Cubin:
+        if self.cache_policy().frozen:
+            raise self._frozen(content)
+        return _build(content)
+
+    def _frozen(self, content: Content) -> FrozenCacheError:
+        """Nothing is compiled: what is missing, and what is there instead."""
+        policy = self.cache_policy()
+        return FrozenCacheError(
+            "the cache is frozen and does not hold this kernel.",
+            function=self.name,
+            template=self.binding.template.name,
+            kernel=content.source.entry,
+            parameters=content.parameters_text or "none",
+            arch=content.arch,
+            key=content.key.hex,
+            nearest=self.nearest(content).removeprefix("miss: "),
+            searched=", ".join(map(str, (policy.directory or "no directory", *policy.layers))),
+            frozen_by=policy.source("frozen"),
+            try_="a run without frozen that fills the cache, or frozen=False",
+        )
 
     def nearest(self, content: Content) -> str:
         """Whether `content` is stored and, if not, what differs from the stored entry that is nearest."""

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import threading
-import time
 import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from cuplate import cache, events
+from cuplate import cache, config, events
 from cuplate.arguments import product
 from cuplate.backend import owners
 from cuplate.binding import Binding, read_binding
@@ -31,6 +30,10 @@ from cuplate.parameters import check_defaults, parameter_key
 from cuplate.plan import Plan, Recipe, make_plan, make_recipes
 from cuplate.signature import Signature
 from cuplate.variants import Variants
+from cuplate.verdict import told
+
+if TYPE_CHECKING:
+    from cuplate.backend.cpu.device import Target
 
 __all__ = ["Walk"]
 
@@ -105,12 +108,14 @@ class Walk:
                 function=self.name,
                 try_="a real array: an ArraySpec is for inspect and compile",
             )
+        if call.device[0] == "cpu":
+            return self._on_host(variants, call)
         if call.device[0] != "cuda":
             raise DeviceError(
-                f"the arrays are on the host ({call.device[0]}), and this version launches on GPUs only.",
+                f"the arrays are on a device of kind {call.device[0]!r}.",
                 function=self.name,
                 given=", ".join(n for n, a in call.arrays.items() if a is not None),
-                try_="cupy.asarray(...); inspect(...) and compile(...) need no GPU",
+                allowed="arrays on one GPU, or in host memory",
             )
         pointer = self._stream(call, call.device[1])
         own_stream = call.values.get("stream") is not None
@@ -151,12 +156,12 @@ class Walk:
 
     # from a call to a loaded kernel -----------------------------------------------------------------------------------
 
-    def _find_ready(self, variants: Variants, call: Call, stream: int) -> Ready | None:
+    def _find_ready(self, variants: Variants, call: Call, stream: int, target: Target | None = None) -> Ready | None:
         """The plan of a call with its kernel loaded; None when there is nothing to launch."""
-        key = variants, *self._ready_key(variants.binding, call)
+        key = variants, target, *self._ready_key(variants.binding, call)
         ready = self._ready.get(key)
         if ready is None:
-            ready = self._make_ready(variants, call, stream, key)
+            ready = self._make_ready(variants, call, stream, target, key)
         else:
             self.counter.cell.hits += 1
             ready.entry.tick = next_tick()
@@ -170,12 +175,18 @@ class Walk:
         alignments = tuple(a.aligned(size) for n, size in aligned if (a := call.arrays.get(n)) is not None)
         return call.device, arrays, alignments, tuple(parameter_key(v) for _, v in call.parameters)
 
-    def _make_ready(self, variants: Variants, call: Call, stream: int, key: Any) -> Ready | None:
-        from cuplate.backend.cuda import device as gpu
-
+    def _make_ready(self, variants: Variants, call: Call, stream: int, target: Target | None, key: Any) -> Ready | None:
         assert call.device is not None and call.owner is not None
         number = call.device[1]
-        facts = gpu.device_facts(number)
+        backend: Any
+        if target is None:
+            from cuplate.backend.cuda import device as backend
+
+            facts = backend.device_facts(number)
+        else:
+            from cuplate.backend.cpu import device as backend
+
+            facts = backend.device_facts(target.arch)
         plan = make_plan(
             variants.binding,
             call.solved,
@@ -186,14 +197,17 @@ class Walk:
         )
         if plan.empty:
             return None
-        content = variants.content(plan)
+        assert plan.grid is not None
+        if target is not None:
+            backend.check(plan.grid, self.name)
+        content = variants.content(plan, target=target)
         entry = _memory().get((content.key.digest, number))
-        if entry is None and (now := variants.content(plan, current=True)) is not content:
+        if entry is None and (now := variants.content(plan, target=target, current=True)) is not content:
             content, entry = now, _memory().get((now.key.digest, number))
         if entry is not None:
             events.emit("hit", self.name, key=content.key.hex, tier="memory")
         else:
-            if call.owner.is_capturing(stream):
+            if target is None and call.owner.is_capturing(stream):
                 raise CaptureError(
                     "the first call of a specialization came inside a graph capture, where nothing may be compiled or "
                     "loaded.",
@@ -201,14 +215,15 @@ class Walk:
                     called_as=call.called_as(self.name),
                     try_="call it once with these parameters before the capture begins",
                 )
-            entry = self._load(gpu, variants, content, number)
+            entry = self._load(backend, variants, content, number)
         loaded = entry.value
         recipes = make_recipes(content.slots, plan.integers)
-        assert plan.grid is not None
-        with gpu.run_on(number):  # the driver answers about a kernel only in a thread that has a context
-            self._check_loaded(gpu, plan, recipes, loaded, facts.limits)
-            config = gpu.prepare(plan.grid, loaded)
-        ready = Ready(plan, recipes, entry, config, content)
+        with backend.run_on(number):  # the driver answers about a kernel only in a thread that has a context
+            self._check_loaded(plan, recipes, loaded, facts.limits)
+            prepared = backend.prepare(plan.grid, loaded)
+            if plan.grid.cooperative:
+                self._check_resident(plan.grid, backend.resident_blocks(loaded, plan.grid))
+        ready = Ready(plan, recipes, entry, prepared, content)
         if len(self._ready) >= PLANS:
             self._ready.clear()
         self._ready[key] = ready
@@ -217,7 +232,7 @@ class Walk:
             self._ready.pop(key, None)
         return ready
 
-    def _load(self, gpu: Any, variants: Variants, content: Content, number: int) -> Entry[Any]:
+    def _load(self, backend: Any, variants: Variants, content: Content, number: int) -> Entry[Any]:
         """The loaded kernel, from the cubin that disk or compiler gives; once for all threads that want it now."""
         events.emit("miss", self.name, key=content.key.hex, tier="memory")
         key = (content.key.digest, number)
@@ -225,15 +240,14 @@ class Walk:
         def load() -> Entry[Any]:
             entry = _memory().get(key)
             if entry is None:  # else another thread has landed since this one looked
-                cubin = variants.obtain(content).cubin
-                start = time.perf_counter()
-                entry = _memory().put(key, gpu.load(cubin, number))
-                events.emit("load", self.name, key=content.key.hex, seconds=time.perf_counter() - start, device=number)
+                loaded, seconds = variants.load(content, lambda cubin: backend.load(cubin, number))
+                entry = _memory().put(key, loaded)
+                events.emit("load", self.name, key=content.key.hex, seconds=seconds, device=number)
             return entry
 
         return _loads.run(key, load)[0]
 
-    def _check_loaded(self, gpu: Any, plan: Plan, recipes: tuple[Recipe, ...], loaded: Any, limits: Any) -> None:
+    def _check_loaded(self, plan: Plan, recipes: tuple[Recipe, ...], loaded: Any, limits: Any) -> None:
         """What only the loaded kernel knows: registers, static shared memory, and the width of its parameters."""
         assert plan.grid is not None
         check_grid(
@@ -245,8 +259,6 @@ class Walk:
             kernel=loaded.cubin.entry,
             function=self.name,
         )
-        if plan.grid.cooperative:
-            self._check_resident(plan.grid, gpu.resident_blocks(loaded, plan.grid))
         sizes = loaded.argument_bytes
         if len(sizes) != len(recipes):
             raise LaunchError(
@@ -286,16 +298,24 @@ class Walk:
         from cuplate.backend.cuda import device as gpu
 
         assert call.owner is not None and call.device is not None
-        number = call.device[1]
         order = pointer if own_stream else None
+        outputs = self._outputs(call, call.device[1], order)
+        if ready is not None:
+            self._run(gpu, call, ready, outputs, pointer, order)
+            self.hot.offer(gpu, variants.binding, call, ready.plan, ready.recipes, ready.entry, ready.config)
+        return self._result(outputs)
+
+    def _outputs(self, call: Call, device: int, order: int | None) -> dict[str, Any]:
+        """The given outputs, and fresh ones for the others."""
+        assert call.owner is not None
         outputs = dict(call.outputs)
         for output in self.signature.outputs:
             if output.name not in outputs:
                 shape, dtype = call.solved.output_shapes[output.name], call.solved.dtypes[output.name]
-                outputs[output.name] = call.owner.empty(shape, dtype, number, order)
-        if ready is not None:
-            self._run(gpu, call, ready, outputs, pointer, order)
-            self.hot.offer(gpu, variants.binding, call, ready.plan, ready.recipes, ready.entry, ready.config)
+                outputs[output.name] = call.owner.empty(shape, dtype, device, order)
+        return outputs
+
+    def _result(self, outputs: Mapping[str, Any]) -> Any:
         values = [outputs[o.name] for o in self.signature.outputs]
         if self.signature.result_type is not None:
             return self.signature.result_type(*values)
@@ -342,6 +362,63 @@ class Walk:
         if recipe.kind == "scalar":
             return self._encoders[recipe.name](values[recipe.name])
         return recipe.value
+
+    # host memory ------------------------------------------------------------------------------------------------------
+
+    def _on_host(self, variants: Variants, call: Call) -> Any:
+        """A call whose arrays are in host memory: the same rooms, with the CPU backend at the end."""
+        from cuplate.backend.cpu import device as cpu
+
+        if call.values.get("stream") is not None:
+            raise ArgumentError("stream= has no meaning for arrays in host memory.", function=self.name)
+        settings = config.settings(*config.CPU)
+        assert call.owner is not None
+        ready = self._find_ready(variants, call, 0, cpu.target(settings))
+        outputs = self._outputs(call, owners.HOST, None)
+        if ready is not None:
+            scratch = {n: call.owner.empty((size,), d, owners.HOST, None) for n, size, d in ready.plan.scratch}
+            values = self._host_values(call, ready, outputs, scratch, variants.binding.written)
+            with told(ready.content, call.called_as(self.name)) as judge:
+                reports = ready.entry.value.run(ready.config, values, settings)
+                judge([r for r in reports if r.kind != "never written" or r.array not in scratch])
+            if events.heard():
+                events.emit("launch", self.name, key=ready.content.key.hex, device="cpu")
+        return self._result(outputs)
+
+    def _host_values(
+        self,
+        call: Call,
+        ready: Ready,
+        outputs: Mapping[str, Any],
+        scratch: Mapping[str, Any],
+        written: frozenset[str],
+    ) -> list[Any]:
+        """The kernel's arguments for the CPU backend, zeroed where they are to be."""
+        from cuplate.backend.cpu import device as cpu
+
+        assert call.owner is not None
+        arrays = {n: a for n, a in call.arrays.items() if a is not None}
+        for name, value in (*outputs.items(), *scratch.items()):
+            if name not in arrays:
+                arrays[name] = call.owner.describe(name, value, self.name)
+        given = {}
+        for name, array in arrays.items():
+            low, high = array.extent()
+            zeroed = name in ready.plan.zeroed
+            if zeroed:
+                cpu.zero(low, high - low)
+            given[name] = cpu.ArrayArgument(
+                name=name,
+                pointer=low,
+                offset_bytes=array.pointer - low,
+                size_bytes=high - low,
+                itemsize=array.itemsize,
+                shape=array.shape or (),
+                dtype=array.dtype,
+                written=name in written,
+                fresh=(name in outputs or name in scratch) and not zeroed,
+            )
+        return [given[r.name] if r.kind == "array" else self._value(r, {}, call.values) for r in ready.recipes]
 
     # forgetting -------------------------------------------------------------------------------------------------------
 

@@ -14,6 +14,7 @@ from jaxtyping import Float32, Int32
 
 import cuplate
 from cuplate import Array, ArraySpec, CacheInfo, CuplateError, Inline, Options, f32, i64, specialize
+from cuplate.cache import EffectivePolicy
 from cuplate.cubin import Cubin
 from cuplate.kernels import matmul_epilogue
 from cuplate.report import Report
@@ -68,6 +69,12 @@ def saxpy(
     """alpha * x + y, with or without a relu."""
     z = alpha * x + y
     return z.clip(0) if relu else z
+
+
+@specialize("rotate.cu.j2", block="block_x")
+def rotate(x: Float32[Array, " N"], *, block_x: int = 64, sync: bool = True) -> Float32[Array, " N"]:
+    """Each block's elements, one place to the right."""
+    raise NotImplementedError
 
 
 @specialize("convolve.cu.j2", tiles={"N-K+1": 256})
@@ -187,6 +194,7 @@ def attributes(host: Host, device: Device) -> None:
     assert_type(matmul.cache_info(), CacheInfo)
     assert_type(matmul.__name__, str)
     matmul.cache_clear()
+    assert_type(matmul.cache_policy(), EffectivePolicy)
     matmul.reload()
 
 

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import operator
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from cuplate.arguments import ArraySpec, Described, packed_strides
+from cuplate.arguments import ArraySpec, Described, packed_strides, product
 from cuplate.dtypes import DTYPES
 from cuplate.errors import ArgumentError, DeviceError, DtypeError, LayoutError, ShapeError
 from cuplate.parameters import dtype_name
+from cuplate.plan import FRESH_ALIGNMENT
 
-__all__ = ["Owner", "find_owner", "stream_pointer"]
+__all__ = ["HOST", "Owner", "find_owner", "stream_pointer"]
+
+HOST = -1
+"""In place of a GPU's number: the host."""
 
 
 class Owner(Protocol):
@@ -37,7 +42,10 @@ class Owner(Protocol):
         ...
 
     def empty(self, shape: tuple[int, ...], dtype: str, device: int, stream: int | None) -> Any:
-        """A fresh array, allocated in the order of `stream` (a pointer; None: the library's current one)."""
+        """A fresh array, allocated in the order of `stream` (a pointer; None: the library's current one).
+
+        `device` is `HOST` for host memory.
+        """
         ...
 
     def current_stream(self, device: int) -> int:
@@ -116,6 +124,18 @@ def element_strides(name: str, strides: tuple[int, ...], itemsize: int, function
     return tuple(s // itemsize for s in strides)
 
 
+def _fresh_part(address: int, size_bytes: int) -> slice:
+    """Bytes of host memory that are aligned as a plan counts on; the libraries promise 16 and 64 bytes."""
+    start = -address % FRESH_ALIGNMENT
+    return slice(start, start + size_bytes)
+
+
+@functools.cache
+def _named(dtype: Any) -> str:
+    """NumPy's name of a dtype; with its byte order where that is not the machine's. (NumPy makes it anew each time.)"""
+    return str(dtype.name if dtype.isnative else dtype.str)
+
+
 def _known(name: str, dtype: str, function: str) -> str:
     if dtype not in DTYPES:
         raise _unknown(name, dtype, function)
@@ -161,7 +181,7 @@ class _Cupy:
         self.dtypes: dict[str, Any] = {}
 
     def describe(self, name: str, array: Any, function: str) -> Described:
-        dtype = _known(name, array.dtype.name if array.dtype.isnative else array.dtype.str, function)
+        dtype = _known(name, _named(array.dtype), function)
         strides = element_strides(name, array.strides, array.dtype.itemsize, function)
         return Described(name, array.data.ptr, dtype, array.shape, strides, ("cuda", array.data.device_id))
 
@@ -242,6 +262,10 @@ class _Torch:
 
     def empty(self, shape: tuple[int, ...], dtype: str, device: int, stream: int | None) -> Any:
         torch = self.torch
+        if device == HOST:
+            kind = getattr(torch, dtype)
+            room = torch.empty(product(shape) * kind.itemsize + FRESH_ALIGNMENT, dtype=torch.uint8)
+            return room[_fresh_part(room.data_ptr(), product(shape) * kind.itemsize)].view(kind).reshape(shape)
         if stream is None:
             return torch.empty(shape, dtype=getattr(torch, dtype), device=f"cuda:{device}")
         with torch.cuda.stream(torch.cuda.ExternalStream(stream, device=device)):
@@ -259,7 +283,7 @@ class _Numpy:
     has_current_stream = False
 
     def describe(self, name: str, array: Any, function: str) -> Described:
-        dtype = _known(name, array.dtype.name if array.dtype.isnative else array.dtype.str, function)
+        dtype = _known(name, _named(array.dtype), function)
         strides = element_strides(name, array.strides, array.dtype.itemsize, function)
         pointer = array.__array_interface__["data"][0]
         return Described(name, pointer, dtype, array.shape, strides, ("cpu", 0), not array.flags.writeable)
@@ -267,7 +291,10 @@ class _Numpy:
     def empty(self, shape: tuple[int, ...], dtype: str, device: int, stream: int | None) -> Any:
         import numpy
 
-        return numpy.empty(shape, dtype)
+        kind = numpy.dtype(dtype)
+        room = numpy.empty(product(shape) * kind.itemsize + FRESH_ALIGNMENT, numpy.uint8)
+        part = _fresh_part(room.__array_interface__["data"][0], product(shape) * kind.itemsize)
+        return room[part].view(kind).reshape(shape)
 
     def current_stream(self, device: int) -> int:
         return 0

@@ -5,9 +5,52 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-__all__ = ["Toolchain"]
+from cuplate.grid import Limits
 
-_ARCH = re.compile(r"sm_(\d+)[af]?\Z")
+__all__ = ["DeviceFacts", "Toolchain", "runs_on"]
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceFacts:
+    """One GPU, or the CPU that stands for one.
+
+    Attributes
+    ----------
+    arch : str
+        ``"sm_90"``.
+    limits : Limits
+    name : str
+        Product name.
+    """
+
+    arch: str
+    limits: Limits
+    name: str
+
+
+_ARCH = re.compile(r"sm_(\d+)([af]?)\Z")
+
+
+def runs_on(arch: str, device: str) -> bool:
+    """Whether a cubin for `arch` can run on a device.
+
+    Parameters
+    ----------
+    arch : str
+        ``"sm_90"``; ``"sm_90a"`` runs on that very architecture only, ``"sm_100f"`` on it and later ones of its major.
+    device : str
+        The device's own, without a suffix.
+
+    Returns
+    -------
+    bool
+        Source: CUDA C++ Programming Guide, binary compatibility and feature sets.
+    """
+    wanted, own = _ARCH.match(arch), _ARCH.match(device)
+    if wanted is None or own is None:
+        return False
+    (major, minor), (own_major, own_minor) = divmod(int(wanted[1]), 10), divmod(int(own[1]), 10)
+    return major == own_major and (minor == own_minor if wanted[2] == "a" else minor <= own_minor)
 
 
 @dataclass(frozen=True, slots=True)

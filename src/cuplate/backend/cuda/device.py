@@ -5,10 +5,10 @@ from __future__ import annotations
 import sys
 import threading
 import weakref
-from dataclasses import dataclass
 from typing import Any
 
 from cuplate.backend.cuda import importing
+from cuplate.backend.protocol import DeviceFacts, runs_on
 from cuplate.cubin import Cubin
 from cuplate.errors import LaunchError, ToolchainError
 from cuplate.grid import Grid, Limits
@@ -32,24 +32,6 @@ __all__ = [
 ]
 
 DEFAULT_SHARED_BYTES = 48 * 1024  # above this a kernel needs its attribute raised once per device
-
-
-@dataclass(frozen=True, slots=True)
-class DeviceFacts:
-    """One GPU.
-
-    Attributes
-    ----------
-    arch : str
-        ``"sm_90"``.
-    limits : Limits
-    name : str
-        Product name.
-    """
-
-    arch: str
-    limits: Limits
-    name: str
 
 
 _facts: dict[int, DeviceFacts] = {}
@@ -210,8 +192,11 @@ def load(cubin: Cubin, device: int) -> LoadedKernel:
     Raises
     ------
     LaunchError
-        The driver refuses the cubin, or it lacks the kernel.
+        The cubin is for another architecture, the driver refuses it, or it lacks the kernel.
     """
+    own = device_facts(device).arch
+    if not runs_on(cubin.arch, own):  # the record's word, before the driver sees a byte
+        raise LaunchError("the cubin is for another architecture.", given=cubin.arch, allowed=own)
     status, library = driver.cuLibraryLoadData(cubin.code, [], [], 0, [], [], 0)
     if status:  # asked here, as each of the two checks costs a fifteenth of a load
         _check("load the cubin", (status,))

@@ -218,6 +218,11 @@ def effective(options: Options, found: Found) -> Options:
     return options.replace(bundled_headers=found.bundled)
 
 
+# Parts of a toolkit that come as wheels of their own, so that the folder of the others may lack them: a header that
+# tells, the part's name for cuda.pathfinder, and its folder among the wheels of CUDA 12.
+_PARTS = (("cuda/std/cstdint", "cccl", "cuda_cccl"), ("crt/mma.h", "nvcc", "cuda_nvcc"))
+
+
 @functools.cache
 def toolkit_directories() -> tuple[Path, ...]:
     """Directories of CUDA's headers, best match first; empty when there is no toolkit.
@@ -228,9 +233,14 @@ def toolkit_directories() -> tuple[Path, ...]:
     candidates = [d for d in _toolkit_candidates() if (d / "cuda_fp16.h").is_file()]
     if not candidates:
         return ()
-    best = min(candidates, key=lambda d: _major(d) not in (None, _version()[0]))  # the first of the best
-    libraries = (best, best / "cccl", best.parents[1] / "cuda_cccl" / "include", *_pathfinder_headers("cccl"))
-    return tuple(dict.fromkeys((best, *[d for d in libraries if (d / "cuda" / "std" / "cstdint").is_file()][:1])))
+    same = [d for d in candidates if _major(d) in (None, _version()[0])]
+    best = (same or candidates)[0]
+    wheels = best.parents[1]
+    found = [best]
+    for header, name, folder in _PARTS:
+        places = (best, best / "cccl", wheels / folder / "include", *_pathfinder_headers(name), *same)
+        found += [d for d in places if (d / header).is_file()][:1]
+    return tuple(dict.fromkeys(found))
 
 
 def _major(directory: Path) -> int | None:

@@ -1,0 +1,202 @@
+"""Hands arrays to kernels: as they are, or as copies that end at a page nobody may touch."""
+
+from __future__ import annotations
+
+import ctypes as C
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from cuplate.backend.cpu.memory import GUARD_BYTES, PAGE, forbid, libc, map_memory, pages
+
+__all__ = ["ArrayArgument", "Guard", "Guarded", "Room"]
+
+_KEPT_BYTES = 64 << 20  # of rooms that wait to be used again
+
+
+@dataclass(frozen=True, slots=True)
+class ArrayArgument:
+    """An array that a kernel is given.
+
+    Attributes
+    ----------
+    name : str
+        For messages.
+    pointer : int
+        Address of its first byte.
+    size_bytes : int
+        Bytes from the first to behind the last, gaps of a strided array included.
+    itemsize : int
+        Bytes of an element.
+    shape : tuple of int
+    dtype : str
+        For messages: ``"float32"``.
+    written : bool
+        The kernel may write it.
+    fresh : bool
+        Allocated for this call: nothing is in it yet, and the kernel has to write every element.
+    offset_bytes : int
+        Where in it the pointer stands that the kernel gets: behind the first byte, if a stride is negative.
+    """
+
+    name: str
+    pointer: int
+    size_bytes: int
+    itemsize: int
+    shape: tuple[int, ...]
+    dtype: str
+    written: bool
+    fresh: bool = False
+    offset_bytes: int = 0
+
+    @property
+    def contiguous(self) -> bool:
+        """Whether its bytes are all elements: no gaps that may be another array's."""
+        count = self.itemsize
+        for size in self.shape:
+            count *= size
+        return count == self.size_bytes
+
+
+class Room:
+    """Pages between two ranges that nobody may touch."""
+
+    __slots__ = ("begin", "end", "size")
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        base = map_memory(size + 2 * GUARD_BYTES)
+        self.begin = base + GUARD_BYTES
+        self.end = self.begin + size
+        forbid(base, GUARD_BYTES)
+        forbid(self.end, GUARD_BYTES)
+
+    def free(self) -> None:
+        """Unmaps it."""
+        libc().munmap(self.begin - GUARD_BYTES, self.size + 2 * GUARD_BYTES)
+
+
+class Guard:
+    """A copy of one array, or of several that overlap.
+
+    Attributes
+    ----------
+    room : Room
+    moved : int
+        What is added to an address of the original.
+    arrays : tuple of ArrayArgument
+    """
+
+    __slots__ = ("arrays", "moved", "room")
+
+    def __init__(self, arrays: tuple[ArrayArgument, ...]) -> None:
+        low = arrays[0].pointer
+        size = max(array.pointer + array.size_bytes for array in arrays) - low if arrays[1:] else arrays[0].size_bytes
+        self.arrays = arrays
+        self.room = room = _rooms.take(size + 64)
+        address = room.end - size
+        # Vector types ask for 16 bytes of alignment; more only where it costs no gap before the guard page.
+        address -= (address - low) % (64 if low % 64 == 0 == size % 64 else 16)
+        self.moved = address - low
+        if not all([array.fresh for array in arrays]):
+            _copy(address, low, size)
+
+    def copy_back(self) -> None:
+        """Puts what the kernel may write where it belongs."""
+        for array in self.arrays:
+            if array.written:
+                _copy(array.pointer, array.pointer + self.moved, array.size_bytes)
+
+
+class Guarded:
+    """The arguments of a launch, with pointers to guarded copies for arrays.
+
+    Unchecked, a kernel's step outside of an array is so a fault with an address instead of a damaged process. An array
+    with gaps stays where it is: the gaps may be another array's, which another thread may be writing.
+
+    Attributes
+    ----------
+    given : list of int or bytes
+        What the kernel gets: pointers, and values of other types.
+    guards : list of Guard
+    """
+
+    __slots__ = ("given", "guards")
+
+    def __init__(self, values: Sequence[ArrayArgument | bytes]) -> None:
+        self.guards: list[Guard] = []
+        self.given: list[int | bytes] = [v if isinstance(v, bytes) else v.pointer + v.offset_bytes for v in values]
+        try:
+            for numbers in _overlapping(values):
+                arrays = tuple([v for v in (values[n] for n in numbers) if isinstance(v, ArrayArgument)])
+                if not all([array.size_bytes and array.contiguous for array in arrays]):
+                    continue
+                guard = Guard(arrays)
+                self.guards.append(guard)
+                for number, array in zip(numbers, arrays, strict=True):
+                    self.given[number] = array.pointer + array.offset_bytes + guard.moved
+        except BaseException:
+            self.release()
+            raise
+
+    def copy_back(self) -> None:
+        """Puts what the kernel may write where it belongs."""
+        for guard in self.guards:
+            guard.copy_back()
+
+    def release(self) -> None:
+        """Gives the copies' memory back. `guards` still says where they were."""
+        for guard in self.guards:
+            _rooms.give(guard.room)
+
+
+class _Rooms:
+    """Rooms that wait to be used again, by their size."""
+
+    def __init__(self) -> None:
+        self.waiting: dict[int, list[Room]] = {}
+        self.kept_bytes = 0  # approximate where threads meet
+
+    def take(self, size_bytes: int) -> Room:
+        size = pages(size_bytes)
+        if size > 16 * PAGE:  # few different sizes, so that rooms are found again
+            step = 1 << (size.bit_length() - 3)
+            size = -(-size // step) * step
+        try:
+            room = self.waiting[size].pop()
+        except (KeyError, IndexError):
+            return Room(size)
+        self.kept_bytes -= size
+        return room
+
+    def give(self, room: Room) -> None:
+        if self.kept_bytes + room.size > _KEPT_BYTES:
+            room.free()
+            return
+        self.waiting.setdefault(room.size, []).append(room)
+        self.kept_bytes += room.size
+
+
+_rooms = _Rooms()
+
+
+def _overlapping(values: Sequence[ArrayArgument | bytes]) -> list[list[int]]:
+    """Numbers of the arguments that are arrays, those together that share bytes."""
+    places = [(v.pointer, n, v.size_bytes) for n, v in enumerate(values) if isinstance(v, ArrayArgument)]
+    places.sort()
+    groups: list[list[int]] = []
+    end = -1
+    for pointer, number, size in places:
+        if pointer < end:
+            groups[-1].append(number)
+        else:
+            groups.append([number])
+        if pointer + size > end:
+            end = pointer + size
+    return groups
+
+
+def _copy(to: int, source: int, size: int) -> None:
+    if size < 1 << 16:
+        C.memmove(to, source, size)
+    else:
+        libc().memcpy(to, source, size)  # gives up the interpreter lock

@@ -1,0 +1,112 @@
+"""What the CPU backend found in a kernel, told at the template's lines."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from cuplate.compile import SOURCE_NAME, save
+from cuplate.errors import BudgetError, KernelError
+
+if TYPE_CHECKING:
+    from cuplate.backend.cpu.reports import Report
+    from cuplate.content import Content
+
+__all__ = ["told"]
+
+
+@contextlib.contextmanager
+def told(content: Content, called_as: str) -> Iterator[Callable[[Sequence[Report]], None]]:
+    """Run a kernel on the CPU backend inside this: what stops it, or what was found, becomes an error of ours.
+
+    Parameters
+    ----------
+    content : Content
+        What runs.
+    called_as : str
+        The Python call, with its parameters.
+
+    Yields
+    ------
+    callable
+        Takes the reports of a launch that came to its end.
+
+    Raises
+    ------
+    KernelError
+        The checker has found something, or a fault has stopped the kernel.
+    BudgetError
+        It did not end in time.
+    """
+    from cuplate.backend.cpu.engine import BudgetExceeded, KernelFault
+
+    speaker = _Speaker(content, called_as)
+    try:
+        yield speaker.judge
+    except KernelFault as fault:
+        raise speaker.fault(fault) from None
+    except BudgetExceeded as stop:
+        raise speaker.budget(stop) from None
+
+
+class _Speaker:
+    def __init__(self, content: Content, called_as: str) -> None:
+        self.source = content.source
+        self.key = content.key.hex
+        self.called_as = called_as
+
+    def judge(self, reports: Sequence[Report]) -> None:
+        if reports:
+            raise self.error(reports)
+
+    def error(self, reports: Sequence[Report]) -> KernelError:
+        from cuplate.backend.cpu.reports import listing, text
+
+        # A race comes before what follows from it: reads of what the other thread has not written yet.
+        first, *others = sorted(reports, key=lambda report: report.kind != "data race")
+        return KernelError(
+            f"{first.kind}: {text(first, self.where)}",
+            template=self.excerpt(first.file, first.line, first.column),
+            also=listing(others, self.where) or None,
+            **self.common(reports),
+        )
+
+    def fault(self, fault: Any) -> KernelError:
+        summary, *waiting = fault.text(self.where).splitlines()
+        return KernelError(
+            summary,
+            template=self.excerpt(fault.file, fault.line),
+            waiting="\n".join(waiting) or None,
+            **self.common(getattr(fault, "reports", ())),
+        )
+
+    def budget(self, stop: Any) -> BudgetError:
+        return BudgetError(
+            f"{stop}.",
+            try_="CUPLATE_CPU_BUDGET=300 for more seconds; a smaller problem; CUPLATE_CPU_CHECK=off to run unchecked",
+            **self.common(getattr(stop, "reports", ())),
+        )
+
+    def common(self, reports: Sequence[Report]) -> dict[str, Any]:
+        return {
+            "function": self.source.function,
+            "called_as": self.called_as,
+            "rendered_to": save(self.source.text, self.key),
+            "_reports": tuple(reports),
+        }
+
+    def where(self, file: str, line: int, column: int = 0) -> str:
+        """How to name a line of the rendered text: the template's line and what stands there."""
+        if not line:
+            return "at a line that is not known"
+        if file not in ("", SOURCE_NAME):
+            return f"{file}:{line}"
+        lines = self.source.text.split("\n")
+        written = f": {lines[line - 1].strip()}" if line <= len(lines) else ""
+        origin = self.source.origin(line, column)
+        return f"{origin.template}:{origin.line}{written}" if origin is not None else f"rendered line {line}{written}"
+
+    def excerpt(self, file: str, line: int, column: int = 0) -> str | None:
+        origin = self.source.origin(line, column) if line and file in ("", SOURCE_NAME) else None
+        return None if origin is None else f"{origin}\n{self.source.excerpt(origin)}"
