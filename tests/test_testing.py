@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import pickle
+import sys
 from collections.abc import Callable
 from typing import Any, Literal
 
@@ -11,11 +12,14 @@ import numpy as np
 import pytest
 from jaxtyping import BFloat16, Float32, Int8
 
+import cuplate.search
 from cuplate import Array, CuplateError, Inline, f32, i32, specialize
-from cuplate.errors import ArgumentError
-from cuplate.testing import CheckError, check
+from cuplate.errors import ArgumentError, BudgetError, CompileError, KernelError, ToolchainError
+from cuplate.kernels import matmul_epilogue
+from cuplate.testing import Checked, CheckError, check, resources
 from tests.bindings import first, more
 
+ENGINES = ("hypothesis", "random")
 EMPTY = Inline('extern "C" __global__ void {{ kernel }}({{ args }}) {}')
 
 
@@ -54,10 +58,12 @@ def spoil_last(result: Any) -> Any:
 # what passes and what does not ----------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("f", [*first.FIFTEEN, *more.MORE], ids=lambda f: f.__name__)
-def test_reference_passes_against_itself(f: Any) -> None:
+def test_reference_passes_against_itself(f: Any, engine: str) -> None:
     """Every binding's reference, run in the arrays' own dtype, is within tolerance of the same in double precision."""
-    result = run(f, examples=24)
+    result = run(f, examples=24, engine=engine)
+    assert result.engine == engine
     assert result.examples == len(result.drawn) == 24
     assert result.function == f.__name__
     assert 0 <= result.largest_share < 0.5
@@ -85,7 +91,14 @@ def test_one_wrong_element_fails(f: Any, sizes: dict[str, Any], place: tuple[int
 def test_message_says_everything() -> None:
     """The message names function, place, values, sizes, parameters, dtype, how much is wrong, and how to repeat it."""
     with pytest.raises(CheckError) as caught:
-        run(first.transpose, spoil_last, seed=7, sizes={"M": 3, "N": 5}, parameters={"tile": 16, "rows": 4})
+        run(
+            first.transpose,
+            spoil_last,
+            seed=7,
+            sizes={"M": 3, "N": 5},
+            parameters={"tile": 16, "rows": 4},
+            engine="random",
+        )
     text = str(caught.value)
     assert text.startswith("transpose: out[4, 2] is ")
     assert "the reference says" in text
@@ -98,7 +111,7 @@ def test_message_says_everything() -> None:
 def test_error_is_an_assertion_with_facts() -> None:
     """A CheckError is an AssertionError and a CuplateError, has its facts as attributes, and pickles with them."""
     with pytest.raises(CheckError) as caught:
-        run(first.saxpy, spoil_last, sizes={"N": 4})
+        run(first.saxpy, spoil_last, sizes={"N": 4}, engine="random")
     error = pickle.loads(pickle.dumps(caught.value))
     assert isinstance(error, AssertionError) and isinstance(error, CuplateError)
     assert (error.function, error.example, error.seed, error.index) == ("saxpy", 0, 0, (3,))
@@ -107,15 +120,16 @@ def test_error_is_an_assertion_with_facts() -> None:
     assert error.got == pytest.approx(error.wanted + 1)
 
 
-def test_failure_repeats_by_its_number() -> None:
-    """Seed and example number draw the same sizes, parameters and data again."""
+@pytest.mark.parametrize("engine", ENGINES)
+def test_failure_repeats_by_its_name(engine: str) -> None:
+    """Seed and example draw the same sizes, parameters and data again."""
 
     def spoil_large(result: Any) -> Any:
         return spoil_last(result) if result.size > 5000 else result
 
     with pytest.raises(CheckError) as once:
-        run(first.stencil, spoil_large, seed=3)
-    assert once.value.example > 0
+        run(first.stencil, spoil_large, seed=3, engine=engine)
+    assert once.value.example != 0
     with pytest.raises(CheckError) as again:
         run(first.stencil, spoil_large, seed=3, example=once.value.example)
     assert str(again.value) == str(once.value)
@@ -201,16 +215,23 @@ def drawn_calls(f: Any, **keywords: Any) -> list[tuple[tuple[Any, ...], dict[str
 
 def test_draws_depend_on_the_seed_only() -> None:
     """Equal seeds draw equal calls however many there are, other seeds draw others."""
-    few, many = run(first.linear, examples=5), run(first.linear, examples=30)
+    few, many = (run(first.linear, examples=n, engine="random") for n in (5, 30))
     assert many.drawn[:5] == few.drawn
-    assert run(first.linear, examples=5, seed=1).drawn != few.drawn
-    once, again = drawn_calls(first.saxpy, examples=3), drawn_calls(first.saxpy, examples=3)
+    assert run(first.linear, examples=5, seed=1, engine="random").drawn != few.drawn
+    assert run(first.linear, engine="hypothesis").drawn == run(first.linear, engine="hypothesis").drawn
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_data_depends_on_the_seed_only(engine: str) -> None:
+    """Equal seeds fill the arrays with equal data."""
+    once, again = (drawn_calls(first.saxpy, examples=3, engine=engine) for _ in range(2))
     assert all(np.array_equal(a[1], b[1]) and a[0] == b[0] for (a, _), (b, _) in zip(once, again, strict=True))
 
 
-def test_sizes_are_ragged_one_and_empty() -> None:
-    """Twenty examples have an empty axis, an axis of 1, sizes below and above a block, and few alike."""
-    sizes = [values[1].size for values, _ in drawn_calls(first.saxpy)]
+@pytest.mark.parametrize("engine", ENGINES)
+def test_sizes_are_ragged_one_and_empty(engine: str) -> None:
+    """Some examples have an empty axis, an axis of 1, sizes below and above a block, and few are alike."""
+    sizes = [values[1].size for values, _ in drawn_calls(first.saxpy, engine=engine, examples=40)]
     assert 0 in sizes and 1 in sizes
     assert min(s for s in sizes if s > 1) < 40 and max(sizes) > 256
     assert len(set(sizes)) > 10
@@ -245,10 +266,18 @@ def test_output_sizes_stay_possible() -> None:
     assert min(lengths) >= 0
 
 
-def test_arrays_stay_small() -> None:
-    """No array is larger than a reference in NumPy takes at ease."""
+def test_arrays_and_work_stay_small() -> None:
+    """No array is larger than a reference takes at ease, no product of axes than the CPU backend does, checked."""
     calls = drawn_calls(first.batched_matmul, examples=60)
     assert max(array.size for values, _ in calls for array in values) <= 2**18
+    work = [a.size * b.shape[-1] for (a, b), _ in calls]
+    assert 2**18 < max(work) <= 2**20
+
+
+def test_work_of_given_sizes_is_left_to_the_user() -> None:
+    """Sizes that were given are not made smaller; the free ones are, as far as it helps."""
+    shapes = {values[0].shape for values, _ in drawn_calls(first.matmul, sizes={"M": 2000, "K": 600}, examples=6)}
+    assert shapes == {(2000, 600)}
 
 
 def test_parameters_follow_annotations_and_require() -> None:
@@ -427,7 +456,7 @@ def test_other_errors_carry_the_example() -> None:
         raise RuntimeError("the device is on fire")
 
     with pytest.raises(RuntimeError, match="on fire") as caught:
-        check(first.saxpy, arrays="numpy", launch=launch)
+        check(first.saxpy, arrays="numpy", launch=launch, engine="random")
     assert "check(saxpy, seed=0, example=0): x=float32[" in caught.value.__notes__[0]
 
 
@@ -439,3 +468,256 @@ def test_arch_conditions_are_left_to_the_call() -> None:
 def test_family_of_one_drawable_dtype_is_allowed() -> None:
     """A family keeps to the dtypes that can be drawn."""
     assert all("float8" not in line and "bfloat16" not in line for line in run(more.add).drawn)
+
+
+# the simplest failure -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("wrong", "simplest"),
+    [
+        (lambda n: n > 256, 257),  # past a block
+        (lambda n: n % 32 != 0, 1),  # not whole warps
+        (lambda n: n >= 100, 100),
+        (lambda n: True, 1),
+    ],
+    ids=["past a block", "ragged", "a hundred", "wherever there is something"],
+)
+def test_simplest_failing_size_is_found(wrong: Callable[[int], bool], simplest: int) -> None:
+    """hypothesis goes on from a failure to the smallest size that fails, and says how to repeat that one."""
+
+    def spoil(result: Any) -> Any:
+        return np.append(result, result) if wrong(result.size) else result
+
+    with pytest.raises(CheckError) as caught:
+        run(first.saxpy, spoil)
+    assert caught.value.sizes == {"N": simplest}
+    assert f"check(saxpy, seed=0, example='{simplest}.0')" in str(caught.value)
+
+
+def test_simplest_failing_parameters_are_found() -> None:
+    """Parameters and sizes that have nothing to do with a failure are as simple as can be in what is told."""
+
+    def launch(a: Any, *, tile: int, rows: int) -> Any:
+        return a.T + (rows == 32)
+
+    with pytest.raises(CheckError) as caught:
+        check(first.transpose, arrays="numpy", launch=launch, minimum=1)
+    assert caught.value.sizes == {"M": 1, "N": 1}
+    assert caught.value.parameters == {"tile": 32, "rows": 32}
+    assert "calls that failed" in caught.value.__notes__[-1]
+
+
+def test_finding_of_the_checker_is_reduced() -> None:
+    """What the CPU backend's checker raises is brought to its simplest call as well, with a note how to repeat it."""
+    sizes = []
+
+    def launch(alpha: float, x: Any, y: Any) -> Any:
+        sizes.append(x.size)
+        if x.size > 40:
+            raise KernelError("read past the end of x")
+        return play(first.saxpy)(alpha, x, y)
+
+    with pytest.raises(KernelError, match="past the end") as caught:
+        check(first.saxpy, arrays="numpy", launch=launch)
+    assert min(n for n in sizes if n > 40) == 41
+    assert caught.value.__notes__[0].startswith("in cuplate.testing.check, check(saxpy, seed=0, example='41.0'): x=")
+
+
+@pytest.mark.parametrize("kind", [RuntimeError, BudgetError, CuplateError])
+def test_other_errors_end_the_search(kind: type[Exception]) -> None:
+    """An error that each call may have (no compiler, a broken device), or that takes long, is run into once."""
+    runs = []
+
+    def launch(*values: Any, **parameters: Any) -> Any:
+        runs.append(1)
+        raise kind("the device is on fire")
+
+    with pytest.raises(kind, match="on fire") as caught:
+        check(first.saxpy, arrays="numpy", launch=launch)
+    assert len(runs) == 1
+    assert "check(saxpy, seed=0, example='" in caught.value.__notes__[0]
+
+
+def test_failure_that_comes_and_goes_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A call that failed is not run again, so a failure that a second run would not show is not lost."""
+    seen: set[int] = set()
+
+    def launch(alpha: float, x: Any, y: Any) -> Any:
+        wrong = x.size > 2 and not seen
+        seen.add(x.size)
+        return play(first.saxpy, spoil_last if wrong else lambda result: result)(alpha, x, y)
+
+    with pytest.raises(CheckError):
+        check(first.saxpy, arrays="numpy", launch=launch, minimum=3)
+
+
+def test_search_for_a_simpler_call_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With no time for it, the first failure is told as it is."""
+    monkeypatch.setattr(cuplate.search, "_REDUCE_S", -1.0)
+    sizes = []
+
+    def launch(alpha: float, x: Any, y: Any) -> Any:
+        sizes.append(x.size)
+        return play(first.saxpy, spoil_last)(alpha, x, y)
+
+    with pytest.raises(CheckError) as caught:
+        check(first.saxpy, arrays="numpy", launch=launch, minimum=1)
+    assert caught.value.sizes == {"N": sizes[-1]}
+    assert len([n for n in sizes if n]) == 1
+
+
+def test_without_hypothesis_calls_are_drawn_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    """hypothesis is no dependency: where it is not installed, `check` draws by itself."""
+    monkeypatch.setattr("cuplate.testing.find_spec", lambda name: None)
+    monkeypatch.setitem(sys.modules, "hypothesis", None)
+    assert run(first.saxpy).engine == "random"
+
+
+@pytest.mark.parametrize("name", ["", "x", "1.2.3.4", "5", "-1.0", "700.0", "3.4294967296"])
+def test_example_of_another_function_is_refused(name: str) -> None:
+    """A name that no draw of the function has is an error."""
+    with pytest.raises(ArgumentError, match="example= is of another function"):
+        run(first.saxpy, example=name)
+
+
+def test_unknown_engine_is_refused() -> None:
+    """There are two engines."""
+    with pytest.raises(ArgumentError, match="engine= is none") as caught:
+        run(first.saxpy, engine="hypotesis")
+    assert caught.value.allowed == "'hypothesis', 'random'"
+
+
+# where it runs --------------------------------------------------------------------------------------------------------
+
+
+def test_result_says_what_ran_where() -> None:
+    """A result in one line: function, how many calls, device, how near to the limit, and who drew."""
+    result = run(first.saxpy, engine="random")
+    assert (result.device, result.engine) == ("cpu", "random")
+    shown = str(Checked("f", 20, 3, 0.25, (), "cuda", "hypothesis"))
+    assert shown == ("f: 20 calls right on a GPU, largest error 0.25 of what is allowed (drawn by hypothesis, seed 3)")
+
+
+def test_without_a_gpu_numpy_arrays_are_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where CuPy is missing, or finds no device, the arrays are NumPy's and the kernel runs on the CPU backend."""
+    monkeypatch.setitem(sys.modules, "cupy", None)
+    monkeypatch.setattr("cuplate.testing.find_spec", lambda name: None if name == "cupy" else object())
+    assert check(first.saxpy, launch=play(first.saxpy)).device == "cpu"
+
+    class NoDevice:
+        class cuda:
+            class runtime:
+                @staticmethod
+                def getDeviceCount() -> int:
+                    raise RuntimeError("cudaErrorNoDevice")
+
+    monkeypatch.setitem(sys.modules, "cupy", NoDevice)  # type: ignore[arg-type]
+    monkeypatch.setattr("cuplate.testing.find_spec", lambda name: object())
+    assert check(first.saxpy, launch=play(first.saxpy)).device == "cpu"
+
+
+def test_with_a_gpu_cupy_arrays_are_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where CuPy finds a device, its arrays are drawn, and the result says so."""
+
+    class OnDevice(np.ndarray):
+        __cuda_array_interface__ = {"version": 3}  # noqa: RUF012
+
+    class cupy:
+        class cuda:
+            class runtime:
+                getDeviceCount = staticmethod(lambda: 1)
+
+        asarray = staticmethod(lambda host: host.view(OnDevice))
+
+    monkeypatch.setitem(sys.modules, "cupy", cupy)  # type: ignore[arg-type]
+    monkeypatch.setattr("cuplate.testing.find_spec", lambda name: object())
+    assert check(first.saxpy, launch=play(first.saxpy)).device == "cuda"
+
+
+@pytest.fixture(scope="module")
+def cpu() -> None:
+    """A C++ compiler for the CPU backend, or a reason to skip."""
+    from cuplate.backend.cpu.compilers import find_compiler
+
+    try:
+        find_compiler()
+    except ToolchainError as error:
+        pytest.skip(str(error))
+
+
+# Clusters and cooperative grids are for GPUs.
+ON_CPU = [matmul_epilogue, *first.FIFTEEN, *(f for f in more.MORE if f not in (more.swap_pairs, more.peak_normalize))]
+
+
+@pytest.mark.usefixtures("cpu")
+@pytest.mark.parametrize("f", ON_CPU, ids=lambda f: f.__name__)
+def test_kernels_pass_on_the_cpu_backend(f: Any) -> None:
+    """The shipped kernel and every binding here do what their bodies say, and the checker finds nothing."""
+    result = check(f, arrays="numpy", examples=8)
+    assert (result.device, result.examples) == ("cpu", 8)
+
+
+@pytest.mark.usefixtures("cpu")
+@pytest.mark.parametrize("engine", ENGINES)
+def test_read_past_the_end_is_found_on_the_cpu_backend(engine: str) -> None:
+    """A kernel with right results that reads one element too many fails, with hypothesis at its smallest size."""
+
+    @specialize(
+        Inline("""
+extern "C" __global__ void {{ kernel }}({{ args }})
+{
+    const int i = blockIdx.x * blockDim.x + threadIdx.x;
+    const float next = x[i < {{ N }} ? i + 1 : {{ N }} - 1];
+    if (i < {{ N }}) out[i] = next == next ? x[i] : x[i] + 0 * next;
+}
+""")
+    )
+    def same(x: Float32[Array, " N"]) -> Float32[Array, " N"]:
+        """x."""
+        return x
+
+    with pytest.raises(KernelError) as caught:
+        check(same, arrays="numpy", minimum=1, engine=engine)
+    assert "x[" in str(caught.value)
+    assert caught.value.__notes__[0].startswith("in cuplate.testing.check, check(same, seed=0, example=")
+    if engine == "hypothesis":
+        assert "x[1] (1 element" in str(caught.value)
+
+
+# resources ------------------------------------------------------------------------------------------------------------
+
+
+def test_resources_are_told_for_each_architecture() -> None:
+    """Compiled for every architecture named, without a GPU; one may be a plain string."""
+    found = resources(first.transpose, arch=["sm_80", "sm_90"], tile=16, rows=8)
+    assert list(found) == ["sm_80", "sm_90"]
+    assert all(r.registers and r.static_shared_bytes == 16 * 17 * 4 and r.stack_bytes == 0 for r in found.values())
+    assert list(resources(first.saxpy, arch="sm_86")) == ["sm_86"]
+
+
+def test_resources_of_a_kernel_that_one_architecture_refuses() -> None:
+    """The compile error says for which architecture it was."""
+
+    @specialize(
+        Inline(
+            "{% if arch < 90 %}#error needs sm_90\n{% endif %}"
+            'extern "C" __global__ void {{ kernel }}({{ args }}) { out[0] = x[0]; }'
+        )
+    )
+    def newer(x: Float32[Array, " N"]) -> Float32[Array, " N"]:
+        """x."""
+        return x
+
+    assert list(resources(newer, arch=["sm_90"])) == ["sm_90"]
+    with pytest.raises(CompileError, match="needs sm_90") as caught:
+        resources(newer, arch=("sm_90", "sm_80"))
+    assert caught.value.__notes__ == ["compiling for sm_80"]
+
+
+def test_resources_need_an_architecture_and_a_function() -> None:
+    """No architecture and no specialized function are errors."""
+    with pytest.raises(ArgumentError, match="arch= names no architecture"):
+        resources(first.saxpy, arch=[])
+    with pytest.raises(ArgumentError, match="resources takes a specialized function"):
+        resources(lambda x: x, arch="sm_90")

@@ -157,6 +157,7 @@ def _dress(walk: Walk, function: Any) -> Any:
         "explain": walk.inspection.explain,
         "cache_info": walk.cache_info,
         "cache_clear": walk.cache_clear,
+        "cache_policy": walk.variants.cache_policy,
         "reload": walk.reload,
     }
     dressed.__dict__.update(attributes)

@@ -1,42 +1,39 @@
-"""Kernel against reference, on drawn sizes, parameters, dtypes and data: does a binding keep what its body says?
+"""Kernel against reference on drawn calls, and what kernels take on each architecture: for tests, no GPU needed.
 
-from cuplate.testing import check
+from cuplate.testing import check, resources
 
 check(saxpy)
+resources(saxpy, arch=["sm_80", "sm_90"])["sm_90"].registers
 """
 
 from __future__ import annotations
 
-import inspect
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from cuplate.arguments import Described, packed_strides, product
 from cuplate.binding import Binding
-from cuplate.dtypes import DTYPES
-from cuplate.errors import ArgumentError, CuplateError, ExpressionError
-from cuplate.expression import DEVICE_FACTS
+from cuplate.draw import Drawer, Example, Random, Replayed, with_gaps
+from cuplate.errors import ArgumentError, CuplateError
 from cuplate.inspection import Inspection
-from cuplate.parameters import dtype_name
-from cuplate.signature import ArrayArgument, Axis, Parameter, Signature
+from cuplate.signature import ArrayArgument, Signature
 
-__all__ = ["CheckError", "Checked", "check"]
+if TYPE_CHECKING:
+    from cuplate.cubin import Resources
+    from cuplate.report import Report
 
-# What NumPy holds without another package, and every array library takes.
-_DRAWABLE = {name for name in DTYPES if not name.startswith(("bfloat16", "float8"))}
-# Sizes at which tiles, warps and blocks begin and end.
-_EDGES = (15, 16, 17, 31, 32, 33, 63, 64, 65, 127, 128, 129, 255, 256, 257)
-_STATIC = (1, 3, 8, 17, 32)  # a constant of the source: each value is a compile
-_MOST_ELEMENTS = 2**18  # of one array: a reference in NumPy stays quick
-_ATTEMPTS = 500
-_GAP = 3  # elements between rows
+__all__ = ["CheckError", "Checked", "check", "reports", "resources"]
 
 Draw = Callable[[np.random.Generator, tuple[int, ...], str], Any]
 """Makes the data of one argument from a generator, a shape and a dtype's name."""
+
+__tracebackhide__ = True  # pytest shows the line that asked, and the message
+
+_ENGINES = ("hypothesis", "random")
 
 
 class CheckError(CuplateError, AssertionError):
@@ -44,7 +41,8 @@ class CheckError(CuplateError, AssertionError):
 
     Attributes
     ----------
-    example, seed : int
+    example : int or str
+    seed : int
         Repeat it with ``check(f, seed=seed, example=example)`` and the other arguments of the check.
     sizes, parameters : dict
         As drawn.
@@ -61,7 +59,7 @@ class CheckError(CuplateError, AssertionError):
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """What a check has run.
+    """What a check has run; ``str()`` says it in one line.
 
     Attributes
     ----------
@@ -73,6 +71,10 @@ class Checked:
         Largest error, as a share of what was allowed: 1 is the limit.
     drawn : tuple of str
         The calls, one line each.
+    device : str
+        ``"cuda"`` or ``"cpu"``: where the arrays were, and so where the kernel ran.
+    engine : str
+        ``"hypothesis"`` or ``"random"``: what drew the calls.
     """
 
     function: str
@@ -80,37 +82,15 @@ class Checked:
     seed: int
     largest_share: float
     drawn: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Example:
-    """One drawn call, without its data.
-
-    Attributes
-    ----------
-    number : int
-        From 0.
-    sizes : dict of str to int or tuple of int
-        Axis sizes; a folded axis (``*batch``) has a tuple.
-    parameters : dict of str to object
-    shapes, dtypes, layouts : dict by array name
-        Arguments that are given; the layout is ``"C"``, ``"F"`` or ``"gaps"``.
-    outputs : dict of str to (tuple of int, str)
-        Shape and dtype that the call has to return.
-    """
-
-    number: int
-    sizes: dict[str, int | tuple[int, ...]]
-    parameters: dict[str, Any]
-    shapes: dict[str, tuple[int, ...]]
-    dtypes: dict[str, str]
-    layouts: dict[str, str]
-    outputs: dict[str, tuple[tuple[int, ...], str]]
+    device: str
+    engine: str
 
     def __str__(self) -> str:
-        said = {"C": "", "F": " column-major", "gaps": " with gaps"}
-        arrays = [f"{n}={self.dtypes[n]}{list(s)}{said[self.layouts[n]]}" for n, s in self.shapes.items()]
-        return ", ".join([*arrays, *(f"{n}={v!r}" for n, v in self.parameters.items())])
+        where = {"cuda": "a GPU", "cpu": "the CPU backend"}[self.device]
+        return (
+            f"{self.function}: {self.examples} calls right on {where}, largest error {self.largest_share:.2g} of what "
+            f"is allowed (drawn by {self.engine}, seed {self.seed})"
+        )
 
 
 def check(
@@ -118,7 +98,7 @@ def check(
     *,
     examples: int = 20,
     seed: int = 0,
-    example: int | None = None,
+    example: int | str | None = None,
     sizes: Mapping[str, Any] | None = None,
     minimum: int | Mapping[str, int] = 0,
     parameters: Mapping[str, Any] | None = None,
@@ -127,12 +107,13 @@ def check(
     rtol: float | None = None,
     atol: float | None = None,
     launch: Callable[..., Any] | None = None,
+    engine: str | None = None,
 ) -> Checked:
     """Call a specialized function on drawn arguments and compare with its reference.
 
     The reference runs on NumPy copies in double precision (integers as int64), so it is the better of the two. Sizes
     are ragged, at the edges of tiles, now and then 1 and 0. Where the kernel reads an array's order or strides, arrays
-    of such layouts are drawn too.
+    of such layouts are drawn too. On the CPU backend its checker looks on, and what it finds fails the check as well.
 
     Parameters
     ----------
@@ -141,9 +122,10 @@ def check(
     examples : int
         How many calls.
     seed : int, 0 or more
-        Equal seeds draw equal examples, whatever `examples` is.
-    example : int, optional
-        Run only this one, to repeat a failure.
+        Equal seeds draw equal examples: with the engine ``"random"`` everywhere and whatever `examples` is, with
+        ``"hypothesis"`` in one environment.
+    example : int or str, optional
+        Run only this one, to repeat a failure, as its message says it.
     sizes : mapping of str to int or sequence of int, optional
         Axis name to its size, or sizes to choose from; for a folded ``*batch`` a list of tuples.
     minimum : int or mapping of str to int
@@ -154,8 +136,8 @@ def check(
     data : mapping of str to callable, optional
         Argument name to ``draw(generator, shape, dtype)``; default standard normal floats and integers up to 100.
     arrays : str, module or callable, optional
-        ``"cupy"`` (default), ``"torch"`` (on its GPU), ``"numpy"``, a module with ``asarray``, or a function from a
-        NumPy array to one of the library's.
+        ``"cupy"``, ``"torch"`` (on its GPU), ``"numpy"`` (on the CPU backend), a module with ``asarray``, or a function
+        from a NumPy array to one of the library's. Default ``"cupy"`` where CuPy and a GPU are there, else ``"numpy"``.
     rtol, atol : float, optional
         An element may be off by ``atol + rtol * |wanted|``. When neither is given, by
         ``4 * eps * (4 + sqrt(n)) * scale`` for floats of the output's dtype, where n bounds the terms of a sum (largest
@@ -163,6 +145,9 @@ def check(
         of 4 with ``fast_math``. Integers and bools must be equal.
     launch : callable, optional
         What is called instead of `f`, with the same arguments: another route to the same kernel.
+    engine : str, optional
+        ``"hypothesis"`` (default where it is installed) goes on from a failure to the simplest call that fails.
+        ``"random"`` draws by itself, and stops at the first.
 
     Returns
     -------
@@ -172,6 +157,8 @@ def check(
     ------
     CheckError
         A result differs; says where, by how much, and how to repeat it.
+    KernelError
+        The CPU backend's checker found what no kernel may do.
     ArgumentError
         `f` is no specialized function, has no reference, or its arguments cannot be drawn.
 
@@ -181,25 +168,118 @@ def check(
     20
     """
     binding = _binding(f)
-    drawer = _Drawer(binding, sizes or {}, minimum, parameters or {})
+    engine = _engine(engine, example)
+    drawer = Drawer(binding, sizes or {}, minimum, parameters or {})
     runner = _Runner(binding, f.reference, launch or f, _library(arrays), data or {}, rtol, atol)
-    numbers = range(examples) if example is None else [example]
-    share, drawn = 0.0, []
-    for number in numbers:
-        one = drawer.draw(seed, number)
-        drawn.append(str(one))
-        share = max(share, runner.run(one, seed))
-    return Checked(binding.signature.function, len(drawn), seed, share, tuple(drawn))
+    run = _Run(runner, seed)
+    if isinstance(example, str):
+        run(_replayed(drawer, example))
+    elif engine == "hypothesis":
+        from cuplate.search import search
+
+        search(drawer, run, examples=examples, seed=seed)
+    else:
+        for number in range(examples) if example is None else [example]:
+            run(drawer.draw(Random(seed, number)))
+    return Checked(binding.signature.function, len(run.drawn), seed, run.share, tuple(run.drawn), run.device, engine)
+
+
+class _Run:
+    """Runs examples, and remembers those that were right."""
+
+    def __init__(self, runner: _Runner, seed: int) -> None:
+        self._runner, self._seed = runner, seed
+        self.drawn: list[str] = []
+        self.share = 0.0
+        self.device = "cpu"
+
+    def __call__(self, example: Example) -> None:
+        share, self.device = self._runner.run(example, self._seed)
+        self.share = max(self.share, share)
+        self.drawn.append(str(example))
+
+
+def _engine(engine: str | None, example: int | str | None) -> str:
+    """Who draws: a number names a call of ``"random"``, a text one of ``"hypothesis"``."""
+    if engine not in (None, *_ENGINES):
+        raise ArgumentError("engine= is none.", given=repr(engine), allowed=", ".join(map(repr, _ENGINES)))
+    if example is not None:
+        return "random" if isinstance(example, int) else "hypothesis"
+    return engine or ("hypothesis" if find_spec("hypothesis") else "random")
+
+
+def _replayed(drawer: Drawer, name: str) -> Example:
+    try:
+        example = drawer.attempt(Replayed(name))
+    except ValueError:
+        example = None
+    if example is None:
+        raise ArgumentError(
+            "example= is of another function, or of a check with other arguments.",
+            function=drawer.function,
+            given=repr(name),
+        )
+    return example
+
+
+def resources(f: Any, /, *args: Any, arch: str | Iterable[str], **parameters: Any) -> dict[str, Resources]:
+    """What a kernel takes on each of several architectures: registers, spills, stack, shared memory.
+
+    Parameters
+    ----------
+    f : specialized function
+    *args, **parameters
+        As for ``f.compile``: arrays may be left out, or be `cuplate.ArraySpec`.
+    arch : str or iterable of str
+        ``["sm_80", "sm_90"]``; compiled for each, which needs no GPU.
+
+    Returns
+    -------
+    dict of str to Resources
+        By architecture, in the order given.
+
+    Raises
+    ------
+    CompileError, ToolchainError
+        With a note that says for which architecture.
+
+    Examples
+    --------
+    >>> from cuplate.kernels import matmul_epilogue
+    >>> used = resources(matmul_epilogue, arch=["sm_80", "sm_90"], tile=16)
+    >>> {arch: r.static_shared_bytes for arch, r in used.items()}
+    {'sm_80': 2048, 'sm_90': 2048}
+    """
+    return {arch: report.cubin.resources for arch, report in reports(f, *args, arch=arch, **parameters).items()}
+
+
+def reports(f: Any, /, *args: Any, arch: str | Iterable[str], **parameters: Any) -> dict[str, Report]:
+    """``f.inspect`` for each of several architectures; see `resources`."""
+    _inspection(f, "resources")
+    made: dict[str, Report] = {}
+    for one in [arch] if isinstance(arch, str) else arch:
+        try:
+            made[one] = f.inspect(*args, arch=one, **parameters)
+        except CuplateError as error:
+            error.add_note(f"compiling for {one}")
+            raise
+    if not made:
+        raise ArgumentError("arch= names no architecture.", function=f.__name__, try_='arch=["sm_80", "sm_90"]')
+    return made
+
+
+def _inspection(f: Any, what: str) -> Inspection:
+    inspection = getattr(getattr(f, "inspect", None), "__self__", None)
+    if not isinstance(inspection, Inspection):
+        raise ArgumentError(
+            f"{what} takes a specialized function.", given=f"{f!r:.60}", try_=f"{what}(f), @specialize over f"
+        )
+    return inspection
 
 
 def _binding(f: Any) -> Binding:
     """The binding behind a specialized function."""
-    inspection = getattr(getattr(f, "inspect", None), "__self__", None)
-    if not isinstance(inspection, Inspection):
-        raise ArgumentError(
-            "check takes a specialized function.", given=f"{f!r:.60}", try_="check(f), @specialize over f"
-        )
-    binding = inspection.variants.binding
+    binding = _inspection(f, "check").variants.binding
     if not binding.signature.arrays:
         raise ArgumentError("no array argument gives sizes to draw.", function=binding.signature.function)
     return binding
@@ -207,7 +287,9 @@ def _binding(f: Any) -> Binding:
 
 def _library(arrays: Any) -> Callable[[Any], Any]:
     """A function from a NumPy array to an array that the call takes."""
-    if arrays is None or arrays == "cupy":
+    if arrays is None:
+        arrays = "cupy" if _has_gpu() else "numpy"
+    if arrays == "cupy":
         import cupy
 
         return cupy.asarray  # type: ignore[no-any-return]
@@ -228,252 +310,16 @@ def _library(arrays: Any) -> Callable[[Any], Any]:
     )
 
 
-# drawing --------------------------------------------------------------------------------------------------------------
+def _has_gpu() -> bool:
+    """Whether CuPy is there, and a GPU that it can use."""
+    if find_spec("cupy") is None:
+        return False
+    try:
+        import cupy
 
-
-class _Drawer:
-    """Draws examples of one binding; the same for a seed and a number in every process."""
-
-    def __init__(
-        self,
-        binding: Binding,
-        sizes: Mapping[str, Any],
-        minimum: int | Mapping[str, int],
-        parameters: Mapping[str, Any],
-    ) -> None:
-        self.binding = binding
-        self.signature = binding.signature
-        self.function = binding.signature.function
-        self.sizes = {name: _listed(value) for name, value in sizes.items()}
-        self.minimum = minimum
-        self.fixed = _fixed_sizes(self.signature)
-        self._check_names("sizes=", sizes, self.signature.axes)
-        self._check_names("minimum=", minimum if isinstance(minimum, Mapping) else (), self.signature.axes)
-        self._check_names("parameters=", parameters, [p.name for p in self.signature.parameters])
-        self.choices = {p.name: self._choices(p, parameters) for p in self.signature.parameters}
-        # What reads only a device is left to the call itself.
-        self.conditions = [c for c in binding.require if not c.names & set(DEVICE_FACTS)]
-
-    def _check_names(self, what: str, names: Iterable[str], known: Sequence[str]) -> None:
-        for name in names:
-            if name not in known:
-                raise ArgumentError(
-                    f"{what} names {name!r}, which is not there.", function=self.function, allowed=", ".join(known)
-                )
-
-    def draw(self, seed: int, number: int) -> Example:
-        """Example `number` of `seed`.
-
-        Raises
-        ------
-        ArgumentError
-            Nothing was found that the axes and ``require=`` allow.
-        """
-        rng = np.random.default_rng([seed, number])
-        for _ in range(_ATTEMPTS):
-            example = self._attempt(rng, number)
-            if example is not None:
-                return example
-        raise ArgumentError(
-            "no sizes and parameters were found that its axes and require= allow.",
-            function=self.function,
-            given="; ".join(c.text for c in self.binding.require) or None,
-            try_="sizes= and parameters= with values that go together",
-        )
-
-    def _attempt(self, rng: np.random.Generator, number: int) -> Example | None:
-        parameters = {name: values[rng.integers(len(values))] for name, values in self.choices.items()}
-        sizes = self._draw_sizes(rng, number)
-        dtypes = self._draw_dtypes(rng, parameters)
-        given = [a for a in self.signature.arrays if not a.optional or rng.random() < 0.5]
-        shapes = self._shapes(given, sizes, parameters)
-        results = self._shapes(self.signature.outputs, sizes, parameters)
-        if shapes is None or results is None:
-            return None
-        layouts = {a.name: self._draw_layout(rng, a, len(shapes[a.name])) for a in given}
-        outputs = {name: (shape, dtypes[name]) for name, shape in results.items()}
-        example = Example(number, sizes, parameters, shapes, {n: dtypes[n] for n in shapes}, layouts, outputs)
-        return example if self._allowed(example) else None
-
-    # sizes
-
-    def _draw_sizes(self, rng: np.random.Generator, number: int) -> dict[str, int | tuple[int, ...]]:
-        sizes = {name: self._draw_size(rng, name) for name in self.signature.axes}
-        free = [n for n in self.signature.axes if n not in self.sizes and n not in self.fixed]
-        # One in eight examples has an axis of 1, one in eight an empty one; the others have neither.
-        extreme = {3: 1, 5: 0}.get(number % 8)
-        may = [n for n in free if extreme is not None and self._least(n) <= extreme]
-        if may and extreme is not None:
-            name = may[rng.integers(len(may))]
-            sizes[name] = (extreme,) if name in self.signature.folded else extreme
-        return self._shrunk(sizes, free)
-
-    def _draw_size(self, rng: np.random.Generator, name: str) -> Any:
-        if name in self.sizes:
-            choices = self.sizes[name]
-            return choices[rng.integers(len(choices))]
-        if name in self.fixed:
-            return self.fixed[name]
-        if name in self.signature.folded:
-            return tuple(int(n) for n in rng.integers(1, 5, size=rng.integers(0, 3)))
-        size = int(rng.choice(_STATIC)) if name in self.binding.static else _ordinary_size(rng)
-        return max(size, self._least(name))
-
-    def _least(self, name: str) -> int:
-        return self.minimum.get(name, 0) if isinstance(self.minimum, Mapping) else self.minimum
-
-    def _shrunk(self, sizes: dict[str, int | tuple[int, ...]], free: Sequence[str]) -> dict[str, int | tuple[int, ...]]:
-        """The sizes with the largest free ones halved until every array is small enough for a reference in NumPy."""
-        while free and self._largest_array(sizes) > _MOST_ELEMENTS:
-            name = max(free, key=lambda n: _count(sizes[n]))
-            smaller = max(_count(sizes[name]) // 2, self._least(name))
-            if smaller in (0, _count(sizes[name])):
-                break
-            sizes[name] = (smaller,) if name in self.signature.folded else smaller
-        return sizes
-
-    def _largest_array(self, sizes: Mapping[str, int | tuple[int, ...]]) -> int:
-        """Elements, as far as named axes say."""
-        return max(product(_count(sizes[axis.name]) for axis in a.axes if axis.name) for a in self._arrays())
-
-    def _arrays(self) -> tuple[ArrayArgument, ...]:
-        return (*self.signature.arrays, *self.signature.outputs)
-
-    def _shapes(
-        self,
-        arrays: Iterable[ArrayArgument],
-        sizes: Mapping[str, int | tuple[int, ...]],
-        parameters: Mapping[str, Any],
-    ) -> dict[str, tuple[int, ...]] | None:
-        """Shape of each array; None when an axis would be negative."""
-        values = {**parameters, **{n: _count(s) for n, s in sizes.items()}}
-        shapes = {}
-        for array in arrays:
-            shape = [n for axis in array.axes for n in _axis_sizes(axis, sizes, values)]
-            if any(n < 0 for n in shape):
-                return None
-            shapes[array.name] = tuple(shape)
-        return shapes
-
-    # dtypes, layouts, parameters
-
-    def _draw_dtypes(self, rng: np.random.Generator, parameters: Mapping[str, Any]) -> dict[str, str]:
-        families: dict[tuple[str, ...], str] = {}
-        dtypes = {}
-        for array in self._arrays():
-            if array.dtype_parameter is not None:
-                dtypes[array.name] = self._dtype_of(parameters[array.dtype_parameter])
-                continue
-            drawable = [d for d in array.dtypes if d in _DRAWABLE]
-            if not drawable:
-                raise ArgumentError(
-                    f"array {array.name!r} is {', '.join(array.dtypes)}, which cannot be drawn.",
-                    function=self.function,
-                    allowed=", ".join(sorted(_DRAWABLE)),
-                )
-            drawn = drawable[rng.integers(len(drawable))]
-            dtypes[array.name] = families.setdefault(array.family, drawn) if array.family else drawn
-        return dtypes
-
-    def _dtype_of(self, value: Any) -> str:
-        return dtype_name(value, lambda: ArgumentError(f"{value!r} is no dtype.", function=self.function))
-
-    def _draw_layout(self, rng: np.random.Generator, array: ArrayArgument, ndim: int) -> str:
-        """A layout that the kernel reads: half of the time another than row-major."""
-        facts = [fact for fact in self.binding.facts if fact.array == array.name]
-        read = {fact.value for fact in facts if fact.name == "stride"}
-        layouts = ["F"] * (ndim == 2 and any(fact.name == "order" for fact in facts))
-        if ndim and set(range(max(1, ndim - 1))) <= read and array.name not in self.binding.zeroed:
-            layouts.append("gaps")
-        return layouts[rng.integers(len(layouts))] if layouts and rng.random() < 0.5 else "C"
-
-    def _choices(self, parameter: Parameter, given: Mapping[str, Any]) -> list[Any]:
-        if parameter.name in given:
-            return _listed(given[parameter.name])
-        arrays = [a for a in self._arrays() if a.dtype_parameter == parameter.name]
-        choices = list(parameter.allowed) or self._open_choices(parameter, arrays)
-        if parameter.nullable and None not in choices:
-            choices.append(None)
-        if arrays:
-            choices = [c for c in choices if self._dtype_of(c) in _DRAWABLE]
-        if choices:
-            return choices
-        raise ArgumentError(
-            f"nothing can be drawn for the parameter {parameter.name!r}: {parameter.annotation} without a default.",
-            function=self.function,
-            try_=f"parameters={{{parameter.name!r}: [...]}}",
-        )
-
-    def _open_choices(self, parameter: Parameter, arrays: Sequence[ArrayArgument]) -> list[Any]:
-        if parameter.kind == "bool":
-            return [False, True]
-        if arrays:
-            return [name for name in arrays[0].dtypes if name in _DRAWABLE]
-        return [] if parameter.default is inspect.Parameter.empty else [parameter.default]
-
-    def _allowed(self, example: Example) -> bool:
-        values: dict[str, object] = {**example.parameters, **{n: _count(s) for n, s in example.sizes.items()}}
-        for array in self.signature.arrays:
-            shape = example.shapes.get(array.name)
-            values[array.name] = None
-            if shape is not None:
-                strides = _strides(shape, example.layouts[array.name])
-                values[array.name] = Described(array.name, 256, example.dtypes[array.name], shape, strides, None)
-        for name, (shape, dtype) in example.outputs.items():
-            values[name] = Described(name, 256, dtype, shape, packed_strides(shape), None)
-        try:
-            return all(condition.evaluate(values) for condition in self.conditions)
-        except ExpressionError:  # for these values it has no answer
-            return False
-
-
-def _listed(value: Any) -> list[Any]:
-    """A sequence as the values to choose from, anything else as the only one."""
-    if isinstance(value, (list, tuple, range, set, frozenset)):
-        return list(value)
-    return [value]
-
-
-def _ordinary_size(rng: np.random.Generator) -> int:
-    """Half of the time small, a third of the time at an edge, else larger than any block's edge."""
-    kind = rng.random()
-    if kind < 0.5:
-        return int(rng.integers(2, 40))
-    return int(rng.choice(_EDGES)) if kind < 0.85 else int(rng.integers(258, 700))
-
-
-def _count(size: int | tuple[int, ...]) -> int:
-    return product(size) if isinstance(size, tuple) else size
-
-
-def _fixed_sizes(signature: Signature) -> dict[str, int]:
-    """Sizes that annotations fix: ``name=3``."""
-    axes = [axis for array in (*signature.arrays, *signature.outputs) for axis in array.axes]
-    return {axis.name: axis.size for axis in axes if axis.name is not None and axis.size is not None}
-
-
-def _axis_sizes(axis: Axis, sizes: Mapping[str, int | tuple[int, ...]], values: Mapping[str, Any]) -> tuple[int, ...]:
-    if axis.size is not None:
-        return (axis.size,)
-    if axis.expression is not None:
-        return (axis.expression.integer(values),)
-    size = sizes[axis.name or ""]
-    return size if isinstance(size, tuple) else (size,)
-
-
-def _strides(shape: tuple[int, ...], layout: str) -> tuple[int, ...]:
-    """Strides in elements that `_Runner` gives an array of a layout."""
-    if layout == "F":
-        return tuple(reversed(packed_strides(shape[::-1])))
-    if layout == "gaps":
-        return packed_strides(_with_gaps(shape)) if len(shape) > 1 else (2,)
-    return packed_strides(shape)
-
-
-def _with_gaps(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """The shape of the memory behind an array with gaps: longer rows, or every other element of a single one."""
-    *rows, length = shape
-    return (*rows, length + _GAP) if rows else (2 * length,)
+        return bool(cupy.cuda.runtime.getDeviceCount())
+    except Exception:  # its own error for no driver or no device, ImportError for a library that it lacks
+        return False
 
 
 # running --------------------------------------------------------------------------------------------------------------
@@ -493,8 +339,8 @@ class _Runner:
     def signature(self) -> Signature:
         return self.binding.signature
 
-    def run(self, example: Example, seed: int) -> float:
-        """Run one example; the largest error as a share of what is allowed.
+    def run(self, example: Example, seed: int) -> tuple[float, str]:
+        """Run one example; the largest error as a share of what is allowed, and the device.
 
         Raises
         ------
@@ -503,18 +349,19 @@ class _Runner:
         try:
             host = self._make_data(example, seed)
             wanted = self._call_reference(host, example)
-            got = self._call(host, example)
+            got, device = self._call(host, example)
         except Exception as error:
             error.add_note(f"in cuplate.testing.check, {self._repeat(example, seed)}: {example}")
             raise
-        return max([self._compare(name, got[name], wanted[name], host, example, seed) for name in wanted], default=0.0)
+        shares = [self._compare(name, got[name], wanted[name], host, example, seed) for name in wanted]
+        return max(shares, default=0.0), device
 
     def _repeat(self, example: Example, seed: int) -> str:
-        return f"check({self.signature.function}, seed={seed}, example={example.number})"
+        return f"check({self.signature.function}, seed={seed}, example={example.name!r})"
 
     def _make_data(self, example: Example, seed: int) -> dict[str, Any]:
         """Host arrays and scalars by argument name; None for an absent optional array."""
-        rng = np.random.default_rng([seed, example.number, 1])
+        rng = np.random.default_rng([seed, example.data, 1])
         host: dict[str, Any] = {}
         for argument in self.signature.arguments:
             name = argument.name
@@ -546,12 +393,14 @@ class _Runner:
             ) from error
         return {n: np.asarray(v) for n, v in (self._outputs(result) | self._mutated(values)).items()}
 
-    def _call(self, host: Mapping[str, Any], example: Example) -> dict[str, Any]:
+    def _call(self, host: Mapping[str, Any], example: Example) -> tuple[dict[str, Any], str]:
         values = {
             name: self._placed(v, example.layouts[name]) if isinstance(v, np.ndarray) else v for name, v in host.items()
         }
         result = self.launch(*values.values(), **example.parameters)
-        return {n: _to_host(v) for n, v in (self._outputs(result) | self._mutated(values)).items()}
+        on_gpu = any(hasattr(v, "__cuda_array_interface__") for v in values.values())
+        got = {n: _to_host(v) for n, v in (self._outputs(result) | self._mutated(values)).items()}
+        return got, "cuda" if on_gpu else "cpu"
 
     def _outputs(self, result: Any) -> dict[str, Any]:
         outputs = self.signature.outputs
@@ -569,7 +418,7 @@ class _Runner:
         if layout == "C":
             return self.put(host.copy())
         index = tuple(slice(n) for n in host.shape) if host.ndim > 1 else (slice(None, None, 2),)
-        base = np.full(_with_gaps(host.shape), 77, host.dtype)  # what a kernel must not read
+        base = np.full(with_gaps(host.shape), 77, host.dtype)  # what a kernel must not read
         base[index] = host
         return self.put(base)[index]
 
@@ -634,7 +483,7 @@ class _Runner:
             given=str(example),
             axes=sizes or None,
             repeat=self._repeat(example, seed),
-            _example=example.number,
+            _example=example.name,
             _seed=seed,
             _sizes=dict(example.sizes),
             _parameters=dict(example.parameters),

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
 
 if TYPE_CHECKING:
+    from cuplate.cache.policy import EffectivePolicy
     from cuplate.cache.stats import CacheInfo
     from cuplate.cubin import Cubin
     from cuplate.report import Report
@@ -128,6 +129,10 @@ class Specialized(Protocol[_Function]):
 
     def cache_clear(self) -> None:
         """Forget this function's plans and loaded kernels; what is on disk stays."""
+        ...
+
+    def cache_policy(self) -> EffectivePolicy:
+        """The cache policy of this function, every value decided; printed, each has its source beside it."""
         ...
 
     def reload(self) -> None:

@@ -59,6 +59,27 @@ def test_configure_lasts_for_a_block_or_for_good(tmp_path: Path) -> None:
     assert current_policy().memory_kernels == 9
 
 
+def test_configure_changes_what_it_names(tmp_path: Path) -> None:
+    """A block that sets a limit does not move the cache; None gives a value back to environment and default."""
+    configure(directory=tmp_path, memory_kernels=9)
+    with configure(memory_kernels=3, eviction="none") as inside:
+        assert (inside.directory, inside.memory_kernels, inside.eviction) == (str(tmp_path), 3, "none")
+        configure(disk=False)
+    now = current_policy()
+    assert (now.memory_kernels, now.eviction, now.disk) == (9, "least-recently-used", False)
+    configure(memory_kernels=None)
+    assert current_policy().source("memory_kernels") == "default"
+
+
+def test_blocks_of_two_threads_may_end_in_any_order(tmp_path: Path) -> None:
+    """Each puts back the values that it set."""
+    first, second = configure(memory_kernels=3), configure(directory=tmp_path)
+    first.__exit__()
+    assert (current_policy().memory_kernels, current_policy().directory) == (256, str(tmp_path))
+    second.__exit__()
+    assert current_policy().source("directory") == "CUPLATE_CACHE_DIR"
+
+
 def test_configure_refuses_names_and_mixtures() -> None:
     """A misspelt value names the nearest."""
     with pytest.raises(

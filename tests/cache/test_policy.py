@@ -8,8 +8,15 @@ from pathlib import Path
 import pytest
 
 from cuplate.cache import UNLIMITED, CachePolicy
-from cuplate.cache.policy import resolve_directory
-from cuplate.config import SettingError
+from cuplate.cache.policy import resolve
+from cuplate.config import SettingError, scope
+
+
+def where() -> tuple[str | None, str]:
+    """The directory in force, and where it came from."""
+    found = CachePolicy().effective()
+    return found.directory, found.source("directory")
+
 
 PLACES = ("CUPLATE_CACHE_DIR", "XDG_CACHE_HOME", "HOME")
 
@@ -30,7 +37,16 @@ def test_the_defaults_are_finite(monkeypatch: pytest.MonkeyPatch) -> None:
         "directory      /home/x/.cache/cuplate  [HOME]",
         "secret         none  [default]",
         "disk           on  [default]",
+        "eviction       least-recently-used  [default]",
+        "time_to_live_s unlimited  [default]",
+        "layers         none  [default]",
+        "engine         auto  [default]",
+        "frozen         off  [default]",
+        "single_flight  on  [default]",
+        "flight_wait_s  60 s  [default]",
+        "on_error       warn  [default]",
     ]
+    assert str(CachePolicy().effective()) == CachePolicy().describe()
 
 
 def test_code_wins_over_the_environment_value_by_value(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -46,7 +62,76 @@ def test_code_wins_over_the_environment_value_by_value(monkeypatch: pytest.Monke
         "/from/code",
         b"geheim",
     )
-    assert found.sources == ("code", "CUPLATE_DISK_BYTES", "code", "CUPLATE_CACHE_SECRET", "default")
+    assert found.sources[:5] == ("code", "CUPLATE_DISK_BYTES", "code", "CUPLATE_CACHE_SECRET", "default")
+    assert set(found.sources[5:]) == {"default"}
+
+
+def test_every_variable_reaches_the_policy(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With its type, and its name as the source."""
+    values = {
+        "CUPLATE_EVICTION": ("None", "eviction", "none"),
+        "CUPLATE_TIME_TO_LIVE": ("1.5d", "time_to_live_s", 129600.0),
+        "CUPLATE_LAYERS": (f"/a{os.pathsep}/b c", "layers", (Path("/a"), Path("/b c"))),
+        "CUPLATE_ENGINE": ("files", "engine", "files"),
+        "CUPLATE_FROZEN": ("1", "frozen", True),
+        "CUPLATE_SINGLE_FLIGHT": ("0", "single_flight", False),
+        "CUPLATE_FLIGHT_WAIT": ("0", "flight_wait_s", 0.0),
+        "CUPLATE_ON_ERROR": ("ignore", "on_error", "ignore"),
+    }
+    for variable, (text, _, _) in values.items():
+        monkeypatch.setenv(variable, text)
+    found = CachePolicy().effective()
+    for variable, (_, name, value) in values.items():
+        assert (getattr(found, name), found.source(name)) == (value, variable)
+
+
+@pytest.mark.parametrize(
+    ("variable", "text", "allowed"),
+    [
+        ("CUPLATE_EVICTION", "lru", "least-recently-used, least-recently-stored, least-frequently-used, none"),
+        ("CUPLATE_TIME_TO_LIVE", "0", "with s, m, h, d or w"),
+        ("CUPLATE_TIME_TO_LIVE", "-3d", "with s, m, h, d or w"),
+        ("CUPLATE_TIME_TO_LIVE", "nan", "with s, m, h, d or w"),
+        ("CUPLATE_FLIGHT_WAIT", "soon", "with s, m, h, d or w"),
+        ("CUPLATE_ENGINE", "redis", "auto, diskcache, files"),
+        ("CUPLATE_FROZEN", "2", "0 or 1"),
+        ("CUPLATE_ON_ERROR", "die", "warn, ignore, raise"),
+        ("CUPLATE_LAYERS", "~/seed", "a full path"),
+    ],
+)
+def test_a_wrong_variable_is_an_error(monkeypatch: pytest.MonkeyPatch, variable: str, text: str, allowed: str) -> None:
+    """It names the variable, what it holds and what is allowed."""
+    monkeypatch.setenv(variable, text)
+    with pytest.raises(SettingError) as caught:
+        CachePolicy().effective()
+    assert variable in str(caught.value)
+    assert text in str(caught.value)
+    assert allowed in str(caught.value)
+
+
+def test_a_functions_own_policy_wins_value_by_value(monkeypatch: pytest.MonkeyPatch) -> None:
+    """policy=, then configure, then the environment; loaded kernels have one limit, the process's."""
+    monkeypatch.setenv("CUPLATE_DISK_BYTES", "2G")
+    monkeypatch.setenv("CUPLATE_EVICTION", "none")
+    found = resolve(
+        function=CachePolicy(directory="/f", memory_kernels=3, frozen=True),
+        code=CachePolicy(directory="/c", memory_kernels=8, frozen=False, eviction="least-recently-stored"),
+    )
+    shown = {name: (value, source) for name, value, source in found.rows()}
+    assert shown["directory"] == ("/f", "policy=")
+    assert shown["frozen"] == ("on", "policy=")
+    assert shown["memory_kernels"] == ("8 kernels", "code")
+    assert shown["eviction"] == ("least-recently-stored", "code")
+    assert shown["disk_bytes"] == ("2147483648 bytes", "CUPLATE_DISK_BYTES")
+    assert shown["engine"] == ("auto", "default")
+
+
+def test_false_and_nothing_are_values(monkeypatch: pytest.MonkeyPatch) -> None:
+    """frozen=False, no layers and a wait of 0 are said, not left to the environment."""
+    for variable, text in (("FROZEN", "1"), ("LAYERS", "/a"), ("FLIGHT_WAIT", "9"), ("SINGLE_FLIGHT", "1")):
+        monkeypatch.setenv(f"CUPLATE_{variable}", text)
+    found = CachePolicy(frozen=False, layers=(), flight_wait_s=0, single_flight=False).effective()
+    assert (found.frozen, found.layers, found.flight_wait_s, found.single_flight) == (False, (), 0, False)
 
 
 def test_the_secret_is_never_shown() -> None:
@@ -69,6 +154,20 @@ def test_the_secret_is_never_shown() -> None:
         ({"directory": "~/cache"}, ["directory", "not expanded", "~/cache"]),
         ({"secret": "text"}, ["secret", "bytes"]),
         ({"disk": 1}, ["disk", "True or False"]),
+        ({"frozen": "yes"}, ["frozen", "True or False"]),
+        ({"eviction": "lru"}, ["eviction", "'lru'", "least-recently-used", "none"]),
+        ({"eviction": ["none"]}, ["eviction", "least-recently-used"]),
+        ({"engine": "sqlite"}, ["engine", "auto, diskcache, files"]),
+        ({"on_error": "stop"}, ["on_error", "warn, ignore, raise"]),
+        ({"time_to_live_s": 0}, ["time_to_live_s", "above 0", "UNLIMITED"]),
+        ({"time_to_live_s": float("nan")}, ["time_to_live_s", "nan"]),
+        ({"time_to_live_s": float("inf")}, ["time_to_live_s", "UNLIMITED"]),
+        ({"time_to_live_s": True}, ["time_to_live_s", "seconds"]),
+        ({"flight_wait_s": -1}, ["flight_wait_s", "at least 0"]),
+        ({"layers": "/a"}, ["layers", "a tuple of str"]),
+        ({"layers": 3}, ["layers", "a tuple of str"]),
+        ({"layers": ["~/a"]}, ["layer", "not expanded"]),
+        ({"layers": [None]}, ["layer", "not a path"]),
     ],
 )
 def test_a_value_outside_what_is_allowed_is_an_error(values: dict[str, object], parts: list[str]) -> None:
@@ -110,14 +209,14 @@ def test_where_the_directory_is(
     """Setting, XDG, HOME; empty and relative values are passed over, and nothing is expanded."""
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
-    assert resolve_directory() == expected
+    assert where() == expected
 
 
 def test_without_home_the_user_database_is_asked() -> None:
     """A service without HOME still finds its cache."""
     pwd = pytest.importorskip("pwd")
     home = pwd.getpwuid(os.getuid()).pw_dir
-    assert resolve_directory() == (f"{home}/.cache/cuplate", "user database")
+    assert where() == (f"{home}/.cache/cuplate", "user database")
 
 
 def test_without_any_home_there_is_no_directory(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -129,7 +228,7 @@ def test_without_any_home_there_is_no_directory(monkeypatch: pytest.MonkeyPatch,
 
     monkeypatch.setattr(pwd, "getpwuid", unknown)
     monkeypatch.chdir(tmp_path)
-    assert resolve_directory() == (None, "no home directory")
+    assert where() == (None, "no home directory")
     assert CachePolicy().effective().directory is None
     assert list(tmp_path.iterdir()) == []
 
@@ -139,7 +238,7 @@ def test_a_tilde_in_the_environment_is_an_error(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setenv("CUPLATE_CACHE_DIR", "~/cache")
     monkeypatch.setenv("HOME", "/home/x")
     with pytest.raises(SettingError, match=r"(?s)CUPLATE_CACHE_DIR starts with '~'.*try\s+/home/x/cache"):
-        resolve_directory()
+        where()
 
 
 def test_a_relative_directory_is_taken_from_the_working_directory(
@@ -149,6 +248,10 @@ def test_a_relative_directory_is_taken_from_the_working_directory(
     monkeypatch.chdir(tmp_path)
     assert CachePolicy(directory="here").effective().directory == str(tmp_path / "here")
     assert CachePolicy(directory=Path("./off")).effective().directory == str(tmp_path / "off")
+    before = CachePolicy(directory="here", layers=["below"])
+    monkeypatch.chdir("/")
+    assert before.effective().directory == str(tmp_path / "here")
+    assert before.effective().layers == (tmp_path / "below",)
 
 
 def test_off_means_no_disk_and_code_may_turn_it_on_again(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -156,3 +259,12 @@ def test_off_means_no_disk_and_code_may_turn_it_on_again(monkeypatch: pytest.Mon
     monkeypatch.setenv("CUPLATE_CACHE_DIR", "off")
     assert not CachePolicy().effective().disk
     assert CachePolicy(directory="/x").effective().directory == "/x"
+
+
+def test_a_scope_of_a_test_reaches_the_policy(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And None in it stands for a variable that is not set."""
+    monkeypatch.setenv("CUPLATE_MEMORY_KERNELS", "64")
+    with scope(memory_kernels=None, eviction="none", cache_dir=None):
+        found = CachePolicy().effective()
+    assert (found.memory_kernels, found.source("memory_kernels")) == (256, "default")
+    assert (found.eviction, found.source("eviction")) == ("none", "scope")

@@ -8,21 +8,27 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, fields
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 from cuplate.cache import fork
 from cuplate.cache.disk import DiskTier
-from cuplate.cache.faults import warn_once
 from cuplate.cache.gate import Gate
 from cuplate.cache.memory import Entry, MemoryTier, next_tick
-from cuplate.cache.policy import CachePolicy, EffectivePolicy
+from cuplate.cache.policy import NAMES, CachePolicy, EffectivePolicy, resolve
 from cuplate.cache.stats import CacheInfo, CacheStats, CompileStats, HitCounter, TierStats, count, reset, stats
-from cuplate.cache.store import NoStore, Store
+from cuplate.cache.store import NoStore, Store, Tier
+from cuplate.cache.tiers import make_tier
 from cuplate.config import UNLIMITED, SettingError
+
+if TYPE_CHECKING:
+    from cuplate.cache.layers import Exported
+    from cuplate.cache.program import Attached, ForeignStore, ProgramCache
+    from cuplate.cache.prune import Pruned
 
 __all__ = [
     "UNLIMITED",
@@ -41,16 +47,21 @@ __all__ = [
     "MemoryTier",
     "NoStore",
     "Store",
+    "Tier",
     "TierStats",
+    "attach",
     "clear",
     "configure",
     "count",
     "current_policy",
     "disk_tier",
     "exclusive",
+    "export",
+    "import_",
     "info",
     "memory_tier",
     "next_tick",
+    "prune",
     "reset",
     "set_policy",
     "stats",
@@ -70,7 +81,7 @@ class Info:
     disk_entries, disk_entry_bytes : int
         Entries, and the sum of their sealed sizes: what the limit bounds.
     disk_file_bytes : int
-        What the files take on the disk.
+        What the files take on the disk: free pages, gaps, orphans and stores that were set aside included.
     disk_limit_bytes : int
         The limit.
     disk_evictions, memory_evictions : int
@@ -117,7 +128,8 @@ class _Process:
         self.policy = CachePolicy()
         self.gate = Gate()
         self.memory: MemoryTier[Any] | None = None
-        self.disks: dict[tuple[str, int, bytes], DiskTier] = {}
+        self.disks: dict[EffectivePolicy, Tier] = {}
+        self.attached: list[ForeignStore] = []
         fork.register(self)
 
     def before_fork(self) -> None:
@@ -136,8 +148,8 @@ def set_policy(policy: CachePolicy | None) -> CachePolicy:
     Parameters
     ----------
     policy : CachePolicy or None
-        None goes back to environment and defaults. A lower memory limit trims at once; another directory, size or
-        secret means another disk tier from the next look-up on.
+        None goes back to environment, pyproject.toml and defaults. A lower memory limit trims at once; any other value
+        means another disk tier from the next look-up on.
 
     Returns
     -------
@@ -150,39 +162,36 @@ def set_policy(policy: CachePolicy | None) -> CachePolicy:
         The environment holds what is not allowed.
     """
     wanted = CachePolicy() if policy is None else policy
-    effective = wanted.effective()
-    with _process.lock:
-        before, _process.policy = _process.policy, wanted
-        tier = _process.memory
-    if tier is not None:
-        tier.limit = effective.memory_kernels
-    return before
+    return _change({name: getattr(wanted, name) for name in NAMES})
 
 
 class Configured:
-    """What :func:`configure` returns; in ``with``, the policy before comes back when the block ends."""
+    """What :func:`configure` returns; in ``with``, the values before come back when the block ends."""
 
-    __slots__ = ("before",)
+    __slots__ = ("before", "names")
 
-    def __init__(self, before: CachePolicy) -> None:
+    def __init__(self, before: CachePolicy, names: tuple[str, ...]) -> None:
         self.before = before
+        self.names = names
 
     def __enter__(self) -> EffectivePolicy:
         return current_policy()
 
     def __exit__(self, *error: object) -> None:
-        set_policy(self.before)
+        # Only what this block set: blocks of two threads that set different values may end in any order.
+        _change({name: getattr(self.before, name) for name in self.names})
 
 
 def configure(policy: CachePolicy | None = None, /, **values: Any) -> Configured:
-    """Set the policy of the process: ``cuplate.configure(memory_kernels=64)``, also for the time of a ``with`` block.
+    """Change the policy of the process, ``cuplate.configure(memory_kernels=64)``; in ``with``, until the block ends.
 
     Parameters
     ----------
     policy : CachePolicy, optional
-        The whole policy.
+        The whole policy, in the stead of what was configured before.
     **values : object
-        Fields of :class:`CachePolicy` in its stead; what is not named is left to the environment and the defaults.
+        Values of :class:`CachePolicy`; what is not named stays as it was configured, ``None`` leaves a value to
+        environment, pyproject.toml and default again.
 
     Returns
     -------
@@ -194,26 +203,45 @@ def configure(policy: CachePolicy | None = None, /, **values: Any) -> Configured
     SettingError
         A value or a name is not allowed, or both forms are mixed.
     """
-    if policy is not None and values:
-        raise SettingError("configure() takes a policy or its values, not both.", given=", ".join(values))
-    names = [field.name for field in fields(CachePolicy)]
+    if policy is not None:
+        if values:
+            raise SettingError("configure() takes a policy or its values, not both.", given=", ".join(values))
+        return Configured(set_policy(policy), NAMES)
     for name in values:
-        if name not in names:
+        if name not in NAMES:
             import difflib
 
-            near = difflib.get_close_matches(name, names, n=1)
+            near = difflib.get_close_matches(name, NAMES, n=1)
             raise SettingError(
                 "a cache policy has no such value.",
                 given=name,
-                allowed=", ".join(names),
+                allowed=", ".join(NAMES),
                 try_=f"configure({near[0]}=...)" if near else None,
             )
-    return Configured(set_policy(CachePolicy(**values) if policy is None else policy))
+    return Configured(_change(values), tuple(values))
 
 
-def current_policy() -> EffectivePolicy:
-    """The policy in force, every value decided; see :meth:`EffectivePolicy.describe`."""
-    return _process.policy.effective()
+def _change(values: dict[str, Any]) -> CachePolicy:
+    """Set some values of the process's policy; the one before."""
+    with _process.lock:  # no other thread's values are lost between the look and the change
+        before = _process.policy
+        wanted = replace(before, **values)
+        effective = wanted.effective()
+        _process.policy, tier = wanted, _process.memory
+    if tier is not None:  # with no lock held: it tells of what it evicts
+        tier.limit = effective.memory_kernels
+    return before
+
+
+def current_policy(policy: CachePolicy | None = None) -> EffectivePolicy:
+    """The policy in force, every value decided; ``print`` shows each with where it came from.
+
+    Parameters
+    ----------
+    policy : CachePolicy, optional
+        Of a function's ``policy=``; default the process's alone.
+    """
+    return resolve(function=policy, code=_process.policy)
 
 
 def memory_tier() -> MemoryTier[Any]:
@@ -225,8 +253,8 @@ def memory_tier() -> MemoryTier[Any]:
         return _process.memory
 
 
-def disk_tier(policy: CachePolicy | None = None) -> DiskTier | NoStore:
-    """The disk tier of a policy; equal settings share one tier. Touches no disk.
+def disk_tier(policy: CachePolicy | None = None) -> Tier | NoStore:
+    """The disk tier of a policy; equal settings share one tier. Touches nothing on the disk.
 
     Parameters
     ----------
@@ -235,23 +263,54 @@ def disk_tier(policy: CachePolicy | None = None) -> DiskTier | NoStore:
 
     Returns
     -------
-    DiskTier or NoStore
+    Tier or NoStore
+        A `DiskTier`; on a network file system, or without diskcache, a `FilesTier`; with layers below it, a `Layered`.
         NoStore when nothing is to be stored, or there is no place for it.
     """
-    effective = (_process.policy if policy is None else policy).effective()
-    if effective.directory is None:
-        reason = effective.sources[2]
-        if effective.disk:
-            warn_once("", reason, f"cuplate: no disk cache: {reason}. Set CUPLATE_CACHE_DIR to keep compiled kernels.")
-        return NoStore(reason)
-    key = (effective.directory, effective.disk_bytes, effective.secret)
+    tier = _own_tier(policy)
+    if not _process.attached:
+        return tier
+    from cuplate.cache.layers import Layered
+
+    if isinstance(tier, Layered):
+        return Layered(tier.top, tier.layers, _process.attached)
+    return Layered(tier, (), _process.attached)
+
+
+def _own_tier(policy: CachePolicy | None) -> Tier | NoStore:
+    effective = current_policy(policy)
+    key = replace(effective, memory_kernels=0, frozen=False, sources=())
     tier = _process.disks.get(key)
     if tier is not None:
         return tier
     # Made with no lock held: a fork stops the making of tiers first, and takes the other locks then.
-    tier = DiskTier(effective.directory, limit_bytes=effective.disk_bytes, secret=effective.secret)
+    tier = make_tier(effective)
+    if isinstance(tier, NoStore):  # another reason may hold the next time
+        return tier
     with _process.lock:
         return _process.disks.setdefault(key, tier)
+
+
+def attach(resource: ProgramCache, *, secret: bytes = b"") -> Attached:
+    """Look in, and write to, a program cache of another make below the disk tier of this process.
+
+    Parameters
+    ----------
+    resource : ProgramCacheResource
+        For example ``cuda.core.utils.FileStreamProgramCache()``. It may fail as it likes: that is a miss.
+    secret : bytes
+        Key of the seal on what is stored there.
+
+    Returns
+    -------
+    Attached
+        Close it, or use it in ``with``, to take the cache away again.
+    """
+    from cuplate.cache.program import Attached, ForeignStore
+
+    store = ForeignStore(resource, secret=secret)
+    _process.attached.append(store)
+    return Attached(_process.attached, store)
 
 
 def clear(*, memory: bool = True, disk: bool = True) -> int:
@@ -279,21 +338,82 @@ def clear(*, memory: bool = True, disk: bool = True) -> int:
     return dropped
 
 
+def export(directory: str | os.PathLike[str], **choice: Any) -> Exported:
+    """Write the kernels of the disk cache, layers included, to a directory that can be a read-only layer anywhere.
+
+    Parameters
+    ----------
+    directory : path
+        Made if need be; what it holds already stays. Readable by everybody.
+    **choice : object
+        ``functions``, ``archs``, ``keys``: only these; ``secret``, by default the policy's; ``progress``, called with
+        the number of kernels so far. See :func:`cuplate.cache.layers.export`.
+
+    Returns
+    -------
+    Exported
+        What was written; ``print`` shows it.
+
+    Raises
+    ------
+    OSError
+        The directory cannot be written.
+    """
+    from cuplate.cache.layers import export
+
+    return export(disk_tier(), directory, **{"secret": current_policy().secret, **choice})
+
+
+def import_(directory: str | os.PathLike[str], *, secret: bytes | None = None, **more: Any) -> Exported:
+    """Merge what :func:`export` wrote, or a copy of a cache directory, into the disk cache; equal keys stay.
+
+    Parameters
+    ----------
+    directory : path
+    secret : bytes, optional
+        Key of the seal there; default the policy's.
+    **more : object
+        ``progress``, called with the number of kernels so far.
+
+    Returns
+    -------
+    Exported
+        What was merged; ``print`` shows it.
+    """
+    from cuplate.cache.layers import Layer, merge
+
+    policy = current_policy()
+    layer = Layer(directory, secret=policy.secret if secret is None else secret, on_error=policy.on_error)
+    return merge(layer, disk_tier(), **more)
+
+
+def prune() -> Pruned:
+    """Make the files of the disk cache fit: within the limit, a tenth of it and 1 MB.
+
+    Expired entries, orphans, set-aside stores and free pages go first, then entries in the order of the policy.
+
+    Returns
+    -------
+    Pruned
+        What went and what is left; ``print`` shows it.
+    """
+    return disk_tier().prune()
+
+
 def info() -> Info:
     """Limits, sizes, evictions, directory and policy, in one call; reads the store, writes nothing."""
     effective = current_policy()
     tier = disk_tier()
-    live = isinstance(tier, DiskTier)
-    entries, entry_bytes = tier.sums() if isinstance(tier, DiskTier) else (0, 0)
+    entries, entry_bytes = tier.sums()
     with _process.lock:
         loaded = _process.memory
     return Info(
-        directory=tier.directory if isinstance(tier, DiskTier) else None,
-        disk_state=tier.state() if isinstance(tier, DiskTier) else "off: " + tier.reason,
+        directory=tier.directory,
+        disk_state=tier.state(),
         disk_entries=entries,
         disk_entry_bytes=entry_bytes,
-        disk_file_bytes=tier.volume() if isinstance(tier, DiskTier) else 0,
-        disk_limit_bytes=effective.disk_bytes if live else 0,
+        disk_file_bytes=tier.volume(),
+        disk_limit_bytes=effective.disk_bytes if tier.directory is not None else 0,
         disk_evictions=stats(all_threads=True).disk.evictions,
         memory_kernels=0 if loaded is None else len(loaded),
         memory_limit_kernels=effective.memory_kernels,

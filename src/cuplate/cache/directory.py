@@ -144,24 +144,34 @@ def set_aside(store: str) -> None:
     os.rename(store, f"{store}.bad-{time.time_ns()}-{os.getpid()}")
 
 
-def remove_set_aside(store: str) -> None:
-    """Remove what was set aside a week ago or earlier.
+def remove_set_aside(store: str, *, older_than_s: float = _KEPT_S) -> int:
+    """Remove what was set aside.
 
     Parameters
     ----------
     store : str
         Folder of the live one; the caller holds :func:`open_lock`.
+    older_than_s : float
+        Seconds; default a week.
+
+    Returns
+    -------
+    int
+        Stores removed.
     """
     import shutil
 
+    removed = 0
     for folder in stores(store):
         stamp = os.path.basename(folder).split("-")[1]
-        if stamp.isdigit() and time.time() - int(stamp) / 1e9 > _KEPT_S:
+        if older_than_s <= 0 or (stamp.isdigit() and time.time() - int(stamp) / 1e9 > older_than_s):
             shutil.rmtree(folder, ignore_errors=True)
+            removed += not os.path.lexists(folder)
+    return removed
 
 
 def allocated_bytes(store: str) -> int:
-    """What the files of a store take on the disk, bytes, those set aside included.
+    """What the files of a store take on the disk, bytes: free pages, orphans and stores set aside included.
 
     Parameters
     ----------
@@ -174,12 +184,11 @@ def allocated_bytes(store: str) -> int:
         0 when there is none.
     """
     total = 0
-    for folder in (store, *stores(store)):
-        try:
-            with os.scandir(folder) as files:
-                total += sum(_allocated(entry.stat(follow_symlinks=False)) for entry in files)
-        except OSError:
-            continue
+    for top in (store, *stores(store)):
+        for folder, _, files in os.walk(top, followlinks=False):
+            for name in files:
+                with suppress(OSError):  # gone meanwhile
+                    total += _allocated(os.lstat(os.path.join(folder, name)))
     return total
 
 

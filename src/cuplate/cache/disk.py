@@ -7,24 +7,31 @@ per cause; ``faults.py`` says what each error leads to.
 
 from __future__ import annotations
 
+import atexit
+import math
 import os
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from cuplate import events
 from cuplate.cache import fork
 from cuplate.cache.directory import allocated_bytes, check_trust, make_private, open_lock, remove_set_aside, set_aside
-from cuplate.cache.faults import Fault, classify, warn_once
+from cuplate.cache.faults import Fault, classify, tell
+from cuplate.cache.flight import NodeFlights
 from cuplate.cache.policy import FORMAT
 from cuplate.cache.reader import DATABASE, Identity, Reader, identity
 from cuplate.cache.stats import count
+from cuplate.cache.touch import note, write_touches
 from cuplate.cubin import seal, unseal
+from cuplate.errors import CacheError
 
 if TYPE_CHECKING:
     from cuplate.cache.engine import Engine
+    from cuplate.cache.prune import Pruned
 
 __all__ = ["DiskTier"]
 
@@ -36,6 +43,7 @@ _CLEAR_S = 60.0
 _FAILURES_UNTIL_OFF = 5
 _BUSY_UNTIL_REST = 3
 _QUARANTINES_UNTIL_OFF = 3
+_BY_USE = ("least-recently-used", "least-frequently-used")
 _SETTING = "CUPLATE_CACHE_DIR or CachePolicy(directory=...)"
 
 
@@ -48,6 +56,12 @@ class DiskTier:
         The cache directory; the store is its folder ``v1``. Absolute; created, for this user only, at the first write.
     limit_bytes : int
         Sum of the sealed entries after every put. An entry above an eighth of it is not stored.
+    eviction : str
+        Which entries leave a full store, see `CachePolicy`.
+    time_to_live_s : float
+        Age at which an entry counts as absent, seconds.
+    on_error : str
+        ``"warn"`` once a cause, ``"ignore"``, or ``"raise"`` a `CacheError` out of the operation, for debugging.
     secret : bytes, optional
         Key of the seal; with one, a directory that others can write is accepted.
     write_wait_s : float
@@ -56,11 +70,17 @@ class DiskTier:
         Longest wait of a get for locks, seconds.
     cooldown_s : float
         How long to stay away after a full disk or an I/O error, seconds.
+    single_flight : bool
+        One compile per key on this node, see :class:`cuplate.cache.flight.NodeFlights`.
+    flight_wait_s : float
+        Longest wait for another process's compile, seconds.
 
     Attributes
     ----------
     directory : str
         The store's own folder.
+    flights : NodeFlights or None
+        The lock of every key.
     """
 
     def __init__(
@@ -68,15 +88,27 @@ class DiskTier:
         base: str,
         *,
         limit_bytes: int = 1 << 30,
+        eviction: str = "least-recently-used",
+        time_to_live_s: float = math.inf,
+        on_error: str = "warn",
         secret: bytes = b"",
         write_wait_s: float = 1.0,
         read_wait_s: float = 0.1,
         cooldown_s: float = 30.0,
+        single_flight: bool = True,
+        flight_wait_s: float = 60.0,
     ) -> None:
         self.base = os.path.abspath(base)
         self.directory = os.path.join(self.base, FORMAT)
         self.limit_bytes = limit_bytes
+        self.eviction, self.time_to_live_s, self.on_error = eviction, time_to_live_s, on_error
+        self._touches: dict[bytes, int] = {}
         self._secret = secret
+        self.flights = (
+            NodeFlights(f"{self.directory}.flights", cap_s=flight_wait_s, trusted=bool(secret), useful=self._may_write)
+            if single_flight
+            else None
+        )
         self._write_wait_s, self._read_wait_s, self._cooldown_s = write_wait_s, read_wait_s, cooldown_s
         # Two locks, so that a get never waits for a put. Re-entrant: a finalizer may look up while we hold one.
         self._reading, self._writing = threading.RLock(), threading.RLock()
@@ -90,7 +122,7 @@ class DiskTier:
         self._rest_until = self._write_rest_until = 0.0
         self._failures = self._busy_writes = 0
         self._counting = threading.Lock()
-        counted = ("bad", "busy", "errors", "quarantines", "evictions", "refused_large")
+        counted = ("bad", "busy", "errors", "quarantines", "evictions", "refused_large", "refused_full")
         self._counts: dict[str, int] = dict.fromkeys(counted, 0)
         fork.register(self)
 
@@ -112,7 +144,8 @@ class DiskTier:
         Returns
         -------
         bytes or None
-            None for anything that is not exactly what was put, and for every trouble. Never raises.
+            None for anything that is not exactly what was put, and for every trouble. Never raises, but for
+            ``on_error="raise"``.
         """
         start = time.perf_counter()
         payload, errors = self._get(key)
@@ -121,10 +154,11 @@ class DiskTier:
             count("disk", misses=not again, errors=errors, seconds=seconds)
         else:
             count("disk", hits=1, read_bytes=len(payload), seconds=seconds)
+            self._note_use(key)
         return payload
 
     def put(self, key: bytes, payload: bytes, *, tag: str = "") -> bool:
-        """Store a payload, and evict the least recently stored entries down to the limit.
+        """Store a payload, and evict entries down to the limit, in the order of the policy.
 
         Parameters
         ----------
@@ -138,19 +172,22 @@ class DiskTier:
         Returns
         -------
         bool
-            Whether it is stored. Never raises.
+            Whether it is stored. Never raises, but for ``on_error="raise"``.
         """
         start = time.perf_counter()
         evicted, errors, stored = self._put(key, payload, tag)
         seconds = time.perf_counter() - start
         written = len(payload) if stored else 0
         count("disk", puts=stored, errors=errors, evictions=len(evicted), written_bytes=written, seconds=seconds)
+        self._tell_evicted(evicted)
+        return stored
+
+    def _tell_evicted(self, evicted: list[tuple[bytes, str, int]]) -> None:
         for gone, function, size in evicted:
             events.emit("evict", function, key=gone.hex(), tier="disk", bytes=size, limit_bytes=self.limit_bytes)
         if evicted:
             self._count("evictions", len(evicted))
             self._log_eviction(len(evicted))
-        return stored
 
     def delete(self, key: bytes) -> bool:
         """Remove one entry; whether one was there. Never raises.
@@ -185,6 +222,21 @@ class DiskTier:
             if type(key) is bytes and payload is not None:
                 yield key, payload
 
+    def all(self) -> Iterator[tuple[bytes, str, bytes]]:
+        """Key, tag and payload of every good entry, oldest first. Never raises.
+
+        Yields
+        ------
+        tuple of (bytes, str, bytes)
+            Read one by one: what is evicted meanwhile does not come.
+        """
+        keys, _ = self._read(lambda reader: reader.keys(_CLEAR_S), None)
+        for key, tag in keys or ():
+            blob, _ = self._read(lambda reader, key=key: reader.one(key), key)  # type: ignore[misc]
+            payload = unseal(key, blob, self._secret)
+            if payload is not None:
+                yield key, tag, payload
+
     # ---- housekeeping --------------------------------------------------------------------------------------------
 
     def clear(self) -> int:
@@ -194,8 +246,44 @@ class DiskTier:
         removed, _ = self._write(lambda engine: engine.empty(), _CLEAR_S)
         return removed or 0
 
+    def prune(self) -> Pruned:
+        """Make the files fit: within the limit, a tenth of it and 1 MB. Takes seconds; never raises.
+
+        Returns
+        -------
+        Pruned
+            What went and what is left; zeros when there is no store, or it cannot be written.
+        """
+        from cuplate.cache.prune import Pruned, prune, remove_orphans
+
+        if not os.path.lexists(os.path.join(self.directory, DATABASE)):
+            return Pruned(limit_bytes=self.limit_bytes)
+        before, until = self.volume(), time.monotonic() + _CLEAR_S
+        orphans = 0
+
+        def work(engine: Engine) -> list[tuple[bytes, str, int]]:
+            nonlocal orphans
+            with open_lock(self.directory, until):
+                orphans = remove_orphans(self.directory)
+            return prune(engine, self.directory, self.limit_bytes, more=lambda: time.monotonic() < until)
+
+        gone = self._write(work, _CLEAR_S)[0] or []
+        count("disk", evictions=len(gone))
+        self._tell_evicted(gone)
+        entries, entry_bytes = self.sums()
+        return Pruned(
+            removed_entries=len(gone),
+            removed_entry_bytes=sum(size for _, _, size in gone),
+            removed_orphans=orphans,
+            entries=entries,
+            entry_bytes=entry_bytes,
+            file_bytes_before=before,
+            file_bytes=self.volume(),
+            limit_bytes=self.limit_bytes,
+        )
+
     def volume(self) -> int:
-        """What the store's files take on the disk, bytes, set-aside stores included."""
+        """What the store's files take on the disk, bytes: free pages, orphans and set-aside stores included."""
         return allocated_bytes(self.directory)
 
     def sums(self) -> tuple[int, int]:
@@ -204,7 +292,7 @@ class DiskTier:
         return found or (0, 0)
 
     def counters(self) -> Mapping[str, int]:
-        """Troubles in this process, all threads: bad, busy, errors, quarantines, evictions, refused_large."""
+        """In this process, all threads: bad, busy, errors, quarantines, evictions, refused_large, refused_full."""
         with self._counting:
             return dict(self._counts)
 
@@ -217,10 +305,49 @@ class DiskTier:
         return "read only" if self._read_only else "on"
 
     def close(self) -> None:
-        """Close both connections; the next operation opens them again."""
+        """Write down what was used, and close both connections; the next operation opens them again."""
         with self._reading, self._writing:
+            self.flush()
             self._drop_reader()
             self._drop_engine()
+
+    def flush(self, *, wait_s: float = 0.1) -> bool:
+        """Write down what was used since the last put, for the next process to know; at the end of a process by itself.
+
+        Parameters
+        ----------
+        wait_s : float
+            Longest wait for locks, seconds.
+
+        Returns
+        -------
+        bool
+            False when it could not be written; it is forgotten then. Never raises, never warns.
+        """
+        touches = self._take_touches()
+        if not touches or not self._may_write() or not self._writing.acquire(timeout=wait_s):
+            return not touches
+        try:
+            if self._identity() is None:
+                return False
+            self._check_trust()
+            write_touches(self.directory, touches, wait_s)
+        except Exception:
+            return False
+        finally:
+            self._writing.release()
+        return True
+
+    def _note_use(self, key: bytes) -> None:
+        if self.eviction in _BY_USE:
+            with self._counting:
+                note(self._touches, key)
+            _flush_at_exit(self)
+
+    def _take_touches(self) -> dict[bytes, int]:
+        with self._counting:
+            taken, self._touches = self._touches, {}
+        return taken
 
     # ---- reading -------------------------------------------------------------------------------------------------
 
@@ -231,7 +358,8 @@ class DiskTier:
         payload = unseal(key, blob, self._secret)
         if payload is None:  # the put after the compile overwrites it
             self._count("bad")
-            warn_once(
+            tell(
+                self.on_error,
                 self.directory,
                 "bad entry",
                 f"cuplate: an entry of the disk cache {self.directory} is damaged or sealed with another secret; "
@@ -271,7 +399,12 @@ class DiskTier:
         if self._reader is None:
             self._check_trust()
             largest = self._largest_bytes() + 1024
-            self._reader = Reader(self.directory, busy_s=self._read_wait_s, largest_bytes=largest)
+            self._reader = Reader(
+                self.directory,
+                busy_s=self._read_wait_s,
+                largest_bytes=largest,
+                time_to_live_s=self.time_to_live_s,
+            )
             self._looked_at = now
         return self._reader
 
@@ -290,9 +423,9 @@ class DiskTier:
         evicted: list[tuple[bytes, str, int]] = []
 
         def store(engine: Engine) -> bool:
-            engine.write(key, blob, tag)
+            fits = engine.write(key, blob, tag, touches)
             evicted.extend(engine.evicted)
-            return True
+            return fits
 
         try:
             blob = seal(key, payload, self._secret)
@@ -301,7 +434,13 @@ class DiskTier:
         if len(blob) > self._largest_bytes():
             self._refuse_large(len(blob), tag)
             return [], 0, False
+        touches = self._take_touches()
         stored, errors = self._write(store, self._write_wait_s)
+        if not stored and touches:
+            with self._counting:  # for the next put; what was used meanwhile is later
+                self._touches = {**{k: n for k, n in touches.items() if k not in self._touches}, **self._touches}
+        if stored is False:
+            self._refuse_full(len(blob), tag)
         return evicted, errors, bool(stored)
 
     def _write(self, operation: Callable[[Engine], T], wait_s: float) -> tuple[T | None, int]:
@@ -337,20 +476,34 @@ class DiskTier:
                 remove_set_aside(self.directory)
                 from cuplate.cache.engine import Engine
 
-                self._engine = Engine(self.directory, limit_bytes=self.limit_bytes, until=until)
+                self._engine = Engine(
+                    self.directory,
+                    limit_bytes=self.limit_bytes,
+                    until=until,
+                    eviction=self.eviction,
+                    time_to_live_s=self.time_to_live_s,
+                )
                 self._engine_identity = identity(self.directory)
         self._engine.until = until
         return self._engine
 
     def _refuse_large(self, size: int, tag: str) -> None:
         self._count("refused_large")
-        warn_once(
+        tell(
+            "warn" if self.on_error == "raise" else self.on_error,  # a limit is no trouble
             self.directory,
             "large entry",
             f"cuplate: an entry of {size} bytes ({tag}) is above an eighth of the limit of the disk cache "
             f"{self.directory} ({self.limit_bytes} bytes) and is not stored; raise CUPLATE_DISK_BYTES or "
             "CachePolicy(disk_bytes=...).",
         )
+
+    def _refuse_full(self, size: int, tag: str) -> None:
+        self._count("refused_full")
+        if _first(self.directory):
+            full = f"cuplate: the disk cache {self.directory} is full ({self.limit_bytes} bytes)"
+            what = f"{full} and its eviction is none: an entry of {size} bytes ({tag}) is not stored"
+            events.say(f"{what}, more will follow (settings: CUPLATE_DISK_BYTES, CUPLATE_EVICTION).", level="info")
 
     def _log_eviction(self, number: int) -> None:
         if not _first(self.directory):
@@ -367,6 +520,15 @@ class DiskTier:
         fault = classify(error)
         if fault is Fault.ABSENT and not writing:
             return 0
+        try:
+            self._handle(fault, error, seen, key, writing)
+        except CacheError as told:  # on_error="raise"
+            raise told from error
+        if self.on_error == "raise":
+            raise CacheError(f"the disk cache failed: {error}", directory=self.directory) from error
+        return 1
+
+    def _handle(self, fault: Fault, error: Exception, seen: Identity | None, key: bytes | None, writing: bool) -> None:
         self._count("busy" if fault is Fault.BUSY else "errors")
         if fault is Fault.BUSY:
             self._busy(writing)
@@ -379,7 +541,6 @@ class DiskTier:
             self._turn_off(str(error))
         else:
             self._rest(error)
-        return 1
 
     def _busy(self, writing: bool) -> None:
         if not writing:
@@ -404,7 +565,8 @@ class DiskTier:
         self._warn("off", f"is off for this process: {reason}")
 
     def _warn(self, cause: str, what: str) -> None:
-        warn_once(
+        tell(
+            self.on_error,
             self.directory,
             cause,
             f"cuplate: the disk cache {self.directory} {what}. Kernels are compiled and kept in memory. "
@@ -507,6 +669,7 @@ class DiskTier:
         taken, self._forking = self._forking, []
         if child:
             self._counting = threading.Lock()
+            self._touches = {}  # the parent's to write down
             if self._reading not in taken:
                 _abandoned.append(self._reader)
                 self._reading, self._reader = threading.RLock(), None
@@ -528,3 +691,19 @@ def _first(directory: str) -> bool:
         return False
     _full.add(directory)
     return True
+
+
+_used: weakref.WeakSet[DiskTier] = weakref.WeakSet()
+
+
+def _flush_at_exit(tier: DiskTier) -> None:
+    if tier not in _used:
+        if not _used:
+            atexit.register(_flush_all)
+        _used.add(tier)
+
+
+def _flush_all() -> None:
+    with suppress(RuntimeError):  # a thread that still runs may add one
+        for tier in tuple(_used):
+            tier.flush()

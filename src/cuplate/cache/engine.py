@@ -2,15 +2,20 @@
 
 Imported at the first write only, next to a compile. What is kept of diskcache: its schema, settings, tags, triggers and
 the steps of ``set`` and ``delete``. What is replaced: the connection (one, with no wait of its own), opening (bounded),
-transactions (bounded, and the true error comes out), eviction (exact, by the sum of the entries), and the value files
-(none: a value file is never synced, and a planted file name would read or delete any file).
+transactions (bounded, and the true error comes out), eviction (exact, by the sum of the entries and one of four
+orders), and the value files (none: a value file is never synced, and a planted file name would read or delete any
+file).
+
+Orders do not lean on the clock, which may be set back: a row that is stored again is a new row, so the row number says
+what was stored first, and a use gets a stamp above all others.
 """
 
 from __future__ import annotations
 
+import math
 import sqlite3
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Any
 
@@ -18,6 +23,7 @@ import diskcache
 from diskcache.core import DEFAULT_SETTINGS, ENOVAL, METADATA, MODE_RAW, UNKNOWN
 
 from cuplate.cache.reader import connect
+from cuplate.cache.touch import touch
 
 __all__ = ["BytesDisk", "Engine"]
 
@@ -25,7 +31,7 @@ _SETTINGS = {
     **DEFAULT_SETTINGS,
     "statistics": 0,
     "tag_index": 1,
-    "eviction_policy": "least-recently-stored",  # -used would make a write of every hit
+    "eviction_policy": "least-recently-stored",  # whichever is wanted: -used would make a write of every hit
     "cull_limit": 10,
     "sqlite_auto_vacuum": 1,
     "sqlite_journal_mode": "wal",
@@ -37,7 +43,29 @@ _KNOWN = {*_SETTINGS, *METADATA}
 _PAGE_BYTES = 16384
 _POLL_S = 0.002
 _STEPS = 200_000
-_OLDEST = "SELECT rowid, size, key, tag FROM Cache WHERE key != ? ORDER BY store_time, rowid LIMIT 32"
+# All of them always, so that another kind of eviction never has to sort a full store first.
+_INDICES = (
+    "CREATE INDEX IF NOT EXISTS Cache_access_time ON Cache (access_time)",
+    "CREATE INDEX IF NOT EXISTS Cache_frequency ON Cache (access_count, access_time)",
+)
+_ORDERS = {
+    "least-recently-stored": "rowid",
+    "least-recently-used": "access_time, rowid",
+    "least-frequently-used": "access_count, access_time, rowid",
+}
+_NEXT = "SELECT rowid, size, key, tag FROM Cache WHERE rowid != ? ORDER BY {} LIMIT 32"
+_EXPIRED = "SELECT rowid, size, key, tag FROM Cache WHERE store_time <= ? AND rowid != ? ORDER BY store_time LIMIT 32"
+_FOREIGN = "raw != 1 OR mode != 1 OR filename IS NOT NULL OR typeof(value) != 'blob' OR typeof(key) != 'blob'"
+_EXPIRED_A_PUT = 64  # more would make one put long; the rest goes with the next ones
+
+_FREE_BYTES = 1 << 19
+_CHECKPOINT_S = 1.0
+
+Evicted = tuple[bytes, str, int]
+
+
+class _Full(Exception):
+    """The entry does not fit, and nothing may go."""
 
 
 class BytesDisk(diskcache.Disk):  # type: ignore[misc]
@@ -91,6 +119,10 @@ class Engine(diskcache.Cache):  # type: ignore[misc]
         Of the store; it exists.
     limit_bytes : int
         Sum of the sealed entries after every put.
+    eviction : str
+        Which entries go, see `CachePolicy`.
+    time_to_live_s : float
+        Age at which entries go, seconds.
     until : float
         ``time.monotonic()`` at which opening gives up; set :attr:`until` again before each operation.
 
@@ -100,16 +132,29 @@ class Engine(diskcache.Cache):  # type: ignore[misc]
         Whatever SQLite or the file system says.
     """
 
-    def __init__(self, directory: str, *, limit_bytes: int, until: float) -> None:
+    def __init__(
+        self,
+        directory: str,
+        *,
+        limit_bytes: int,
+        until: float,
+        eviction: str = "least-recently-stored",
+        time_to_live_s: float = math.inf,
+    ) -> None:
         self.until = until
-        self.evicted: list[tuple[bytes, str, int]] = []
+        self.evicted: list[Evicted] = []
         self._real_directory = directory
         self._connection: sqlite3.Connection | None = None
-        self._spared = b""
+        self._touches: Mapping[bytes, int] = {}
+        self._spared = 0
         self._sum_limit = limit_bytes
+        self._eviction = eviction
+        self._time_to_live_s = time_to_live_s
         try:
             # "/" and not the directory: diskcache would expand "~" and "$NAME" in it, and create what came out.
             super().__init__("/", timeout=0, disk=BytesDisk, size_limit=limit_bytes, **_without_limit())
+            for statement in _INDICES:
+                self._sql_retry(statement)
         except BaseException:
             self.close()
             raise
@@ -132,6 +177,7 @@ class Engine(diskcache.Cache):  # type: ignore[misc]
             connection = connect(self._real_directory, "mode=rwc", 0.0)
             # Before anything is written, and then for good: most kernels fit one page, and a look-up reads one or two.
             connection.execute(f"PRAGMA page_size = {_PAGE_BYTES}")
+            connection.execute("PRAGMA secure_delete = OFF")
             connection.text_factory = _lenient  # a planted text that is no UTF-8 must not stop every open
             connection.set_progress_handler(lambda: time.monotonic() > self.until + 1.0, _STEPS)
             self._connection = connection
@@ -183,7 +229,7 @@ class Engine(diskcache.Cache):  # type: ignore[misc]
                 sql("ROLLBACK")
             raise
 
-    def write(self, key: bytes, blob: bytes, tag: str) -> None:
+    def write(self, key: bytes, blob: bytes, tag: str, touches: Mapping[bytes, int]) -> bool:
         """Store one sealed entry, and evict others until the sum is within the limit.
 
         Parameters
@@ -192,33 +238,142 @@ class Engine(diskcache.Cache):  # type: ignore[misc]
             The entry; the blob counts with its seal.
         tag : str
             For :meth:`cuplate.cache.reader.Reader.tagged`.
+        touches : mapping of bytes to int
+            What was used before this put, in order, and how often; written in the same transaction.
+
+        Returns
+        -------
+        bool
+            False when it does not fit and nothing may go; then nothing has changed.
         """
         self.evicted = []
-        self._spared = key
-        self.set(key, blob, tag=tag)
+        self._touches = touches
+        try:
+            self.set(key, blob, tag=tag)
+        except _Full:
+            self.evicted = []
+            return False
+        finally:
+            self._touches = {}
+        return True
+
+    def touch(self, touches: Mapping[bytes, int]) -> None:
+        """Write down uses without a put.
+
+        Parameters
+        ----------
+        touches : mapping of bytes to int
+            As for :meth:`write`.
+        """
+        with self._transact() as (sql, _):
+            touch(sql, touches, time.time())
+
+    def _row_update(self, rowid: int, now: float, columns: tuple[object, ...]) -> None:
+        key, raw = self._sql("SELECT key, raw FROM Cache WHERE rowid = ?", (rowid,)).fetchall()[0]
+        self._sql("DELETE FROM Cache WHERE rowid = ?", (rowid,))
+        self._row_insert(key, raw, now, columns)
+
+    def _row_insert(self, key: object, raw: object, now: float, columns: tuple[object, ...]) -> None:
+        stamp = touch(self._sql, self._touches, now)
+        super()._row_insert(key, raw, now, columns)
+        self._spared = int(self._sql("SELECT last_insert_rowid()").fetchall()[0][0])
+        if stamp != now:
+            self._sql("UPDATE Cache SET access_time = ? WHERE rowid = ?", (stamp, self._spared))
 
     def _cull(self, now: float, sql: Callable[..., Any], cleanup: object, limit: int | None = None) -> None:
-        total = self._sum(sql)
-        if total <= self._sum_limit:
-            return
-        # After the clock was set back, old entries look newer than all to come; the row number keeps their order.
+        # After the clock was set back: an entry from the future would outlive its time.
         sql("UPDATE Cache SET store_time = ? WHERE store_time > ?", (now, now))
-        while total > self._sum_limit and (rows := sql(_OLDEST, (self._spared,)).fetchall()):
-            for row, size, key, tag in rows:
-                sql("DELETE FROM Cache WHERE rowid = ?", (row,))
-                size = size if type(size) is int and size > 0 else 0
-                self.evicted.append((bytes(key or b""), str(tag), size))
-                total -= size
-                if total <= self._sum_limit:
+        self._expire(now, sql, _EXPIRED_A_PUT)
+        if self._sum(sql) <= self._sum_limit:
+            return
+        if self._eviction == "none":
+            self._expire(now, sql, None)
+            if self._sum(sql) > self._sum_limit:
+                raise _Full
+        else:
+            self._evict(sql, self._sum(sql) - self._sum_limit, self._eviction)
+
+    def _expire(self, now: float, sql: Callable[..., Any], most: int | None) -> None:
+        oldest = now - self._time_to_live_s
+        gone = 0
+        while oldest > 0 and (most is None or gone < most):
+            rows = sql(_EXPIRED, (oldest, self._spared)).fetchall()
+            gone += len(rows)
+            for row in rows:
+                self._drop(sql, row)
+            if not rows:
+                return
+
+    def _evict(self, sql: Callable[..., Any], excess: int, eviction: str) -> int:
+        """Drop entries in the order of a kind until so many bytes are gone; how many are not."""
+        statement = _NEXT.format(_ORDERS[eviction])
+        while excess > 0 and (rows := sql(statement, (self._spared,)).fetchall()):
+            for row in rows:
+                excess -= self._drop(sql, row)
+                if excess <= 0:
                     break
+        return excess
+
+    def _drop(self, sql: Callable[..., Any], row: tuple[int, object, object, object]) -> int:
+        rowid, size, key, tag = row
+        sql("DELETE FROM Cache WHERE rowid = ?", (rowid,))
+        size = size if type(size) is int and size > 0 else 0
+        self.evicted.append((key if type(key) is bytes else b"", str(tag), size))
+        return size
 
     def _sum(self, sql: Callable[..., Any]) -> int:
         rows = sql("SELECT value FROM Settings WHERE key = 'size'").fetchall()
-        if rows and type(rows[0][0]) is int and rows[0][0] >= 0:
-            return int(rows[0][0])
-        total = int(sql("SELECT COALESCE(SUM(length(value)), 0) FROM Cache").fetchall()[0][0])
+        total = rows[0][0] if rows else None
+        if type(total) is int and total >= 0 and (total <= self._sum_limit or total <= self._pages(sql)):
+            return total
+        return self._count_anew(sql)
+
+    def _pages(self, sql: Callable[..., Any]) -> int:
+        """Size of the database, bytes; the entries cannot be more, whatever a damaged setting says."""
+        return int(sql("PRAGMA page_count").fetchall()[0][0] * sql("PRAGMA page_size").fetchall()[0][0])
+
+    def _count_anew(self, sql: Callable[..., Any]) -> int:
+        sql("UPDATE Cache SET size = length(value) WHERE size IS NOT length(value)")
+        count, total = sql("SELECT COUNT(*), COALESCE(SUM(size), 0) FROM Cache").fetchall()[0]
         sql("INSERT OR REPLACE INTO Settings VALUES ('size', ?)", (total,))
-        return total
+        sql("INSERT OR REPLACE INTO Settings VALUES ('count', ?)", (count,))
+        return int(total)
+
+    def prune(self, excess: int = 0) -> None:
+        """Drop what is expired, foreign, above the limit, and so many bytes more; :attr:`evicted` says what went.
+
+        Parameters
+        ----------
+        excess : int
+            Bytes of entries to drop beyond the limit, in the order of the policy; where that is ``"none"``, what was
+            stored first goes first.
+        """
+        now = time.time()
+        self.evicted, self._spared = [], 0
+        with self._transact() as (sql, _):
+            sql(f"DELETE FROM Cache WHERE {_FOREIGN}")
+            sql("UPDATE Cache SET store_time = ? WHERE store_time > ?", (now, now))
+            self._expire(now, sql, None)
+            above = max(0, self._count_anew(sql) - self._sum_limit)
+            kind = self._eviction if self._eviction != "none" else "least-recently-stored"
+            self._evict(sql, above + excess, kind)
+
+    def shrink(self, *, repack: bool) -> None:
+        """Give free pages back to the file system.
+
+        Parameters
+        ----------
+        repack : bool
+            True writes the database anew, which also closes the gaps within pages.
+        """
+        free = int(self._sql_retry("PRAGMA freelist_count").fetchall()[0][0])
+        if repack or free * _PAGE_BYTES > _FREE_BYTES:
+            self._bounded(lambda: self._sql("VACUUM").fetchall())
+        patience = time.monotonic() + _CHECKPOINT_S
+        while self._sql_retry("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()[0][0]:
+            if time.monotonic() > patience:
+                return  # a reader of another process stands in the way; the log is cut when it has gone
+            time.sleep(_POLL_S)
 
     def empty(self) -> int:
         """Delete every entry and give the room back to the file system.

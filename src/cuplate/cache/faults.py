@@ -7,9 +7,9 @@ import warnings
 from enum import Enum
 
 from cuplate import events
-from cuplate.errors import CacheWarning
+from cuplate.errors import CacheError, CacheWarning
 
-__all__ = ["Fault", "Refused", "classify", "warn_once"]
+__all__ = ["Fault", "Refused", "classify", "tell", "warn_once"]
 
 
 class Fault(Enum):
@@ -108,3 +108,24 @@ def warn_once(directory: str, cause: str, message: str) -> None:
         warnings.warn(CacheWarning(message), stacklevel=events.caller_depth())
     except Exception:  # a filter "error", or a handler of the user's that fails: nothing of a cache leaves a call
         return
+
+
+def tell(on_error: str, directory: str, cause: str, message: str) -> None:
+    """Say what is wrong with a store, in the way the policy asks for.
+
+    Parameters
+    ----------
+    on_error : str
+        ``"warn"`` once a cause, ``"ignore"``, or ``"raise"`` at every time.
+    directory, cause, message : str
+        As for :func:`warn_once`.
+
+    Raises
+    ------
+    CacheError
+        With ``"raise"``.
+    """
+    if on_error == "raise":
+        raise CacheError(message.removeprefix("cuplate: "), directory=directory, cause=cause)
+    if on_error == "warn":
+        warn_once(directory, cause, message)

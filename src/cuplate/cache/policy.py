@@ -1,17 +1,31 @@
-"""How much is kept, where, and under which secret: one frozen policy, and where each of its values came from.
+"""How much is kept, where, by which rule: one frozen policy, and where each of its values came from.
 
-Precedence, for each value alone: the policy given in code, then the environment, then the default.
+Precedence, for each value alone: ``policy=`` of the function, ``cuplate.configure``, the environment,
+``[tool.cuplate]`` in pyproject.toml, the default.
 """
 
 from __future__ import annotations
 
+import math
 import os
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Iterable
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any, Literal
 
-from cuplate.config import OFF, UNLIMITED, VARIABLES, SettingError, settings
+from cuplate.config import CHOICES, OFF, UNLIMITED, SettingError, said
 
-__all__ = ["FORMAT", "SMALLEST_DISK_BYTES", "CachePolicy", "EffectivePolicy", "resolve_directory"]
+__all__ = [
+    "FORMAT",
+    "SMALLEST_DISK_BYTES",
+    "CachePolicy",
+    "EffectivePolicy",
+    "Engine",
+    "Eviction",
+    "OnError",
+    "resolve",
+    "resolve_directory",
+]
 
 FORMAT = "v1"
 """Name of the folder below the cache directory; another format gets another name, so two versions never meet."""
@@ -19,35 +33,84 @@ FORMAT = "v1"
 SMALLEST_DISK_BYTES = 16_000_000
 """An empty store takes tens of kilobytes, one kernel up to megabytes: less than this only evicts."""
 
-_DEFAULTS = {"memory_kernels": 256, "disk_bytes": 1 << 30, "secret": b"", "disk": True}
+Eviction = Literal["least-recently-used", "least-recently-stored", "least-frequently-used", "none"]
+Engine = Literal["auto", "diskcache", "files"]
+OnError = Literal["warn", "ignore", "raise"]
+
+_DEFAULTS: dict[str, Any] = {
+    "memory_kernels": 256,
+    "disk_bytes": 1 << 30,
+    "secret": b"",
+    "disk": True,
+    "eviction": "least-recently-used",
+    "time_to_live_s": UNLIMITED,
+    "layers": (),
+    "engine": "auto",
+    "frozen": False,
+    "single_flight": True,
+    "flight_wait_s": 60.0,
+    "on_error": "warn",
+}
+_SETTING = {"secret": "cache_secret"}  # a value of the policy -> the setting of another name
+_ASKED = ("cache_dir", *(_SETTING.get(name, name) for name in _DEFAULTS if name != "disk"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CachePolicy:
-    """What to keep; ``None`` leaves a value to the environment, then to the default.
+    """What to keep; ``None`` leaves a value to the next in line: configure, environment, pyproject.toml, default.
 
     Parameters
     ----------
     memory_kernels : int, optional
-        Loaded kernels kept, at least 1; default 256; ``cuplate.cache.UNLIMITED`` for no limit.
-        Environment: ``CUPLATE_MEMORY_KERNELS``.
+        Loaded kernels kept, at least 1; default 256; ``cuplate.cache.UNLIMITED`` for no limit. One limit for the
+        process: in ``policy=`` of a function it has no effect. Environment: ``CUPLATE_MEMORY_KERNELS``.
     disk_bytes : int, optional
         Sum of the stored entries in bytes, at least 16 000 000 (16 MB); default 1 GiB; ``UNLIMITED`` for no limit.
         Environment: ``CUPLATE_DISK_BYTES``.
     directory : path, optional
-        Where the disk cache lives, as a full path: neither ``~`` nor ``$NAME`` is expanded. Default: ``cuplate`` in
-        ``XDG_CACHE_HOME``, else in ``HOME/.cache``, else in the ``.cache`` of the home that the user database knows,
-        else nowhere (memory only). Environment: ``CUPLATE_CACHE_DIR``, with ``off`` for no disk cache.
+        Where the disk cache lives, as a full path: neither ``~`` nor ``$NAME`` is expanded; a relative one is taken
+        from the working directory of this moment. Default: ``cuplate`` in ``XDG_CACHE_HOME``, else in ``HOME/.cache``,
+        else in the ``.cache`` of the home that the user database knows, else nowhere (memory only). Environment:
+        ``CUPLATE_CACHE_DIR``, with ``off`` for no disk cache.
     secret : bytes, optional
         Key of the seal on every entry; needed only where others can write the directory. Default none.
-        Environment: ``CUPLATE_CACHE_SECRET``.
+        Environment: ``CUPLATE_CACHE_SECRET``; not in pyproject.toml.
     disk : bool, optional
         False keeps everything in memory. Default True.
+    eviction : str, optional
+        Which entries go when the disk is full: ``"least-recently-used"`` (default), ``"least-recently-stored"``,
+        ``"least-frequently-used"``, or ``"none"``: nothing goes, and what does not fit is not stored.
+        Environment: ``CUPLATE_EVICTION``.
+    time_to_live_s : float, optional
+        Seconds after which a stored entry counts as absent, above 0; default ``UNLIMITED``.
+        Environment: ``CUPLATE_TIME_TO_LIVE``, with a unit if wanted (``30d``).
+    layers : iterable of path, optional
+        Read-only directories below the writable one, asked in this order. Default none.
+        Environment: ``CUPLATE_LAYERS``, separated as in ``PATH``.
+    engine : str, optional
+        ``"auto"`` (default): diskcache on a local disk, plain files on a network file system; ``"diskcache"`` or
+        ``"files"`` decide it. Environment: ``CUPLATE_ENGINE``.
+    frozen : bool, optional
+        True makes a compile an error that names kernel, parameters, key and the nearest stored entry. Default False.
+        Environment: ``CUPLATE_FROZEN``.
+    single_flight : bool, optional
+        One compile per key on this node, across processes. Default True. Environment: ``CUPLATE_SINGLE_FLIGHT``.
+    flight_wait_s : float, optional
+        Longest wait for another process's compile, seconds, at least 0; default 60. Environment:
+        ``CUPLATE_FLIGHT_WAIT``.
+    on_error : str, optional
+        When a tier of the disk fails: ``"warn"`` once a cause (default), ``"ignore"`` it, or ``"raise"`` it, which is
+        for debugging. Counted all the same. Environment: ``CUPLATE_ON_ERROR``.
 
     Raises
     ------
     SettingError
         A value is outside what is allowed.
+
+    Examples
+    --------
+    >>> CachePolicy(memory_kernels=64, eviction="least-frequently-used").effective().source("eviction")
+    'code'
     """
 
     memory_kernels: int | None = None
@@ -55,6 +118,14 @@ class CachePolicy:
     directory: str | os.PathLike[str] | None = None
     secret: bytes | None = field(default=None, repr=False)
     disk: bool | None = None
+    eviction: Eviction | None = None
+    time_to_live_s: float | None = None
+    layers: Iterable[str | os.PathLike[str]] | None = None
+    engine: Engine | None = None
+    frozen: bool | None = None
+    single_flight: bool | None = None
+    flight_wait_s: float | None = None
+    on_error: OnError | None = None
 
     def __post_init__(self) -> None:
         _check_int("memory_kernels", self.memory_kernels, 1, "CachePolicy(memory_kernels=256)")
@@ -64,11 +135,20 @@ class CachePolicy:
             raise SettingError(
                 "the secret of a cache policy is not bytes.", given=type(self.secret).__name__, allowed="bytes"
             )
-        if self.disk is not None and type(self.disk) is not bool:
-            raise SettingError("disk of a cache policy is not a bool.", given=repr(self.disk), allowed="True or False")
+        for name in ("disk", "frozen", "single_flight"):
+            _check_bool(name, getattr(self, name))
+        for name in CHOICES:
+            _check_choice(name, getattr(self, name))
+        _check_seconds("time_to_live_s", self.time_to_live_s, allow_zero=False)
+        _check_seconds("flight_wait_s", self.flight_wait_s, allow_zero=True)
+        # Absolute from now on: a later chdir moves no cache.
+        if self.directory is not None:
+            object.__setattr__(self, "directory", _absolute(self.directory))
+        if self.layers is not None:
+            object.__setattr__(self, "layers", _check_layers(self.layers))
 
     def effective(self) -> EffectivePolicy:
-        """This policy with the environment and the defaults filled in.
+        """This policy with environment, pyproject.toml and the defaults filled in.
 
         Returns
         -------
@@ -78,30 +158,21 @@ class CachePolicy:
         Raises
         ------
         SettingError
-            A variable of the environment holds what is not allowed.
+            A variable of the environment, or the file, holds what is not allowed.
         """
-        said = settings()
-        kernels, kernels_from = _pick("memory_kernels", self.memory_kernels, said.memory_kernels)
-        size, size_from = _pick("disk_bytes", self.disk_bytes, said.disk_bytes)
-        secret, secret_from = _pick("secret", self.secret, said.cache_secret, "cache_secret")
-        _check_int(f"memory_kernels ({kernels_from})", kernels, 1, f"{VARIABLES['memory_kernels']}=256")
-        _check_int(f"disk_bytes ({size_from})", size, SMALLEST_DISK_BYTES, f"{VARIABLES['disk_bytes']}=1G")
-        off = self.directory is None and str(said.cache_dir).lower() == OFF
-        disk, disk_from = _pick("disk", self.disk, False if off else None, "cache_dir")
-        place, place_from = resolve_directory(self.directory) if disk else (None, disk_from)
-        sources = (kernels_from, size_from, place_from, secret_from, disk_from)
-        return EffectivePolicy(
-            memory_kernels=kernels, disk_bytes=size, directory=place, secret=secret, disk=disk, sources=sources
-        )
+        return resolve(code=self)
 
     def describe(self) -> str:
         """The effective values, one a line, each with where it came from."""
         return self.effective().describe()
 
 
+NAMES = tuple(f.name for f in fields(CachePolicy))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EffectivePolicy:
-    """A policy with every value decided.
+    """A policy with every value decided; ``str()`` lists them with their sources.
 
     Attributes
     ----------
@@ -113,8 +184,15 @@ class EffectivePolicy:
         Empty for none.
     disk : bool
         Whether a disk cache is wanted.
+    eviction, engine, on_error : str
+    time_to_live_s, flight_wait_s : float
+        Seconds; ``UNLIMITED`` for no end.
+    layers : tuple of Path
+        Absolute.
+    frozen, single_flight : bool
     sources : tuple of str
-        Where each of the five came from, in that order: ``code``, a variable's name, or ``default``.
+        Where each came from, in the order of `CachePolicy`: ``policy=``, ``code``, a variable's name, a file and its
+        line, or ``default``.
     """
 
     memory_kernels: int
@@ -122,53 +200,132 @@ class EffectivePolicy:
     directory: str | None
     secret: bytes = field(repr=False)
     disk: bool
+    eviction: Eviction = "least-recently-used"
+    time_to_live_s: float = UNLIMITED
+    layers: tuple[Path, ...] = ()
+    engine: Engine = "auto"
+    frozen: bool = False
+    single_flight: bool = True
+    flight_wait_s: float = 60.0
+    on_error: OnError = "warn"
     sources: tuple[str, ...] = field(default=(), compare=False)
+
+    def source(self, name: str) -> str:
+        """Where a value came from.
+
+        Parameters
+        ----------
+        name : str
+            As in `CachePolicy`.
+        """
+        return dict(zip(NAMES, self.sources or ("code",) * len(NAMES), strict=True))[name]
 
     def rows(self) -> tuple[tuple[str, str, str], ...]:
         """(name, value, source) of every value; the secret's value is not shown."""
-        values = (
-            _limit(self.memory_kernels, "kernels"),
-            _limit(self.disk_bytes, "bytes"),
-            self.directory or "none (memory only)",
-            "set" if self.secret else "none",
-            "on" if self.disk else "off",
-        )
-        names = ("memory_kernels", "disk_bytes", "directory", "secret", "disk")
-        return tuple(zip(names, values, self.sources or ("code",) * 5, strict=True))
+        shown = {
+            "memory_kernels": _limit(self.memory_kernels, "kernels"),
+            "disk_bytes": _limit(self.disk_bytes, "bytes"),
+            "directory": self.directory or "none (memory only)",
+            "secret": "set" if self.secret else "none",
+            "time_to_live_s": _limit(self.time_to_live_s, "s"),
+            "flight_wait_s": _limit(self.flight_wait_s, "s"),
+            "layers": os.pathsep.join(map(str, self.layers)) or "none",
+        }
+        for name in ("disk", "frozen", "single_flight"):
+            shown[name] = "on" if getattr(self, name) else "off"
+        return tuple((name, shown.get(name) or str(getattr(self, name)), self.source(name)) for name in NAMES)
 
     def describe(self) -> str:
         """The values, one a line, each with where it came from."""
         return "\n".join(f"{name:<14} {value}  [{source}]" for name, value, source in self.rows())
 
+    def __str__(self) -> str:
+        return self.describe()
 
-def resolve_directory(given: str | os.PathLike[str] | None = None) -> tuple[str | None, str]:
-    """Where the disk cache lives.
+
+def resolve(*, function: CachePolicy | None = None, code: CachePolicy | None = None) -> EffectivePolicy:
+    """Decide every value: the first in line that says something.
 
     Parameters
     ----------
-    given : path, optional
-        Said in code; a relative path is taken from the working directory.
+    function : CachePolicy, optional
+        Of ``policy=``. Its ``memory_kernels`` is passed over: loaded kernels have one limit, the process's.
+    code : CachePolicy, optional
+        Of the process.
+
+    Returns
+    -------
+    EffectivePolicy
+        With the sources.
+
+    Raises
+    ------
+    SettingError
+        A variable of the environment, or pyproject.toml, holds what is not allowed.
+    """
+    values: dict[str, Any] = {}
+    sources: dict[str, str] = {}
+    told = said(*_ASKED)
+    for name in NAMES:
+        if name == "directory":
+            continue
+        for source, policy in (("policy=", function if name != "memory_kernels" else None), ("code", code)):
+            if policy is not None and getattr(policy, name) is not None:
+                values[name], sources[name] = getattr(policy, name), source
+                break
+        else:
+            # "disk" is in nobody's mouth but the code's: elsewhere the directory turns it off.
+            values[name], sources[name] = told.get(_SETTING.get(name, name)) or (_DEFAULTS[name], "default")
+    for name, smallest, example in (("memory_kernels", 1, "256"), ("disk_bytes", SMALLEST_DISK_BYTES, "1G")):
+        _check_int(f"{name} ({sources[name]})", values[name], smallest, f"{name}={example}")
+    place, values["disk"], sources["disk"], sources["directory"] = _place(
+        function, code, values["disk"], sources["disk"], told.get("cache_dir")
+    )
+    values["layers"] = _check_layers(values["layers"], f"a layer ({sources['layers']})")
+    return EffectivePolicy(**values, directory=place, sources=tuple(sources[name] for name in NAMES))
+
+
+def _place(
+    function: CachePolicy | None, code: CachePolicy | None, disk: bool, disk_from: str, told: tuple[Any, str] | None
+) -> tuple[str | None, bool, str, str]:
+    """Directory, whether there is a disk cache, and the sources of both."""
+    if not disk:
+        return None, False, disk_from, disk_from
+    for source, policy in (("policy=", function), ("code", code)):
+        if policy is not None and policy.directory is not None:
+            return _absolute(policy.directory), True, disk_from, source
+    place, source = resolve_directory(told=told)
+    if place is None and told is not None:  # "off"
+        return None, False, source, source
+    return place, True, disk_from, source
+
+
+def resolve_directory(*, told: tuple[Any, str] | None) -> tuple[str | None, str]:
+    """Where the disk cache lives when the code does not say it.
+
+    Parameters
+    ----------
+    told : tuple of (str, str), or None
+        What environment or pyproject.toml say, and where, see `cuplate.config.said`.
 
     Returns
     -------
     directory : str or None
         Absolute path, not created and not looked at; None for memory only.
     source : str
-        ``code``, a variable, ``user database``, or what is missing.
+        A variable, a file and its line, ``user database``, or what is missing.
 
     Raises
     ------
     SettingError
         ``CUPLATE_CACHE_DIR`` starts with ``~``.
     """
-    if given is not None:
-        return os.path.abspath(os.fspath(given)), "code"
-    variable, said = VARIABLES["cache_dir"], settings().cache_dir
-    if str(said).lower() == OFF:
-        return None, variable
-    if said:
-        _check_directory(variable, said)
-        return os.path.abspath(said), variable
+    if told is not None:
+        text, source = told
+        if str(text).lower() == OFF:
+            return None, source
+        _check_directory(source, text)
+        return _absolute(text), source
     for name, below in (("XDG_CACHE_HOME", ()), ("HOME", (".cache",))):
         base = os.environ.get(name, "")
         if os.path.isabs(base):  # the XDG specification: a relative path is to be ignored
@@ -191,16 +348,15 @@ def _home_of_user() -> str | None:
     return home if os.path.isabs(home) else None
 
 
-def _pick(name: str, code: object, environment: object, variable: str | None = None) -> tuple[Any, str]:
-    if code is not None:
-        return code, "code"
-    if environment is not None:
-        return environment, VARIABLES[variable or name]
-    return _DEFAULTS[name], "default"
+def _absolute(path: str | os.PathLike[str]) -> str:
+    try:
+        return os.path.abspath(os.fspath(path))
+    except FileNotFoundError:  # the working directory is gone
+        return os.fspath(path)
 
 
-def _limit(value: int, unit: str) -> str:
-    return "unlimited" if value >= UNLIMITED else f"{value} {unit}"
+def _limit(value: float, unit: str) -> str:
+    return "unlimited" if value >= UNLIMITED else f"{int(value) if value == int(value) else value} {unit}"
 
 
 def _check_int(name: str, value: object, smallest: int, example: str) -> None:
@@ -214,6 +370,30 @@ def _check_int(name: str, value: object, smallest: int, example: str) -> None:
             given=value,
             allowed=f"at least {smallest}, or cuplate.cache.UNLIMITED",
             try_=example,
+        )
+
+
+def _check_seconds(name: str, value: object, *, allow_zero: bool) -> None:
+    if value is None:
+        return
+    if type(value) not in (int, float) or not math.isfinite(value) or value < 0 or (value == 0 and not allow_zero):  # type: ignore[arg-type, operator]
+        raise SettingError(
+            f"{name} of a cache policy is no time.",
+            given=repr(value),
+            allowed=f"seconds, {'at least' if allow_zero else 'above'} 0, or cuplate.cache.UNLIMITED",
+            try_=f"CachePolicy({name}=60.0)",
+        )
+
+
+def _check_bool(name: str, value: object) -> None:
+    if value is not None and type(value) is not bool:
+        raise SettingError(f"{name} of a cache policy is not a bool.", given=repr(value), allowed="True or False")
+
+
+def _check_choice(name: str, value: object) -> None:
+    if value is not None and value not in CHOICES[name]:
+        raise SettingError(
+            f"{name} of a cache policy is not one of its kinds.", given=repr(value), allowed=", ".join(CHOICES[name])
         )
 
 
@@ -233,3 +413,19 @@ def _check_directory(name: str, value: object) -> None:
             allowed="a full path",
             try_=f"{os.path.expanduser(text)} (or ./{text} for a directory of that name)",
         )
+
+
+def _check_layers(value: object, name: str = "a layer") -> tuple[Path, ...]:
+    if isinstance(value, str | bytes | os.PathLike) or not isinstance(value, Iterable):
+        raise SettingError(
+            "layers of a cache policy are not a sequence of paths.",
+            given=repr(value),
+            allowed="a tuple of str or os.PathLike",
+            try_="CachePolicy(layers=(directory,))",
+        )
+    layers = tuple(value)
+    for layer in layers:
+        if layer is None:
+            raise SettingError("a layer of a cache policy is not a path.", given="None", allowed="str or os.PathLike")
+        _check_directory(name, layer)
+    return tuple(Path(_absolute(layer)) for layer in layers)

@@ -22,9 +22,10 @@ DATABASE = "cache.db"
 Identity = tuple[int, int]
 
 _RAW = 1  # diskcache.core.MODE_RAW: the value stands in the row
-_LIVE = "raw = 1 AND mode = 1 AND (expire_time IS NULL OR expire_time > ?)"
+_LIVE = "raw = 1 AND mode = 1 AND store_time > ?"
 _ONE = f"SELECT value FROM Cache WHERE key = ? AND {_LIVE} LIMIT 1"
 _TAGGED = f"SELECT key, value FROM Cache WHERE tag = ? AND {_LIVE} ORDER BY store_time DESC LIMIT ?"
+_KEYS = f"SELECT key, tag FROM Cache WHERE {_LIVE} ORDER BY rowid"
 # SQLite calls back every so many steps of its machine; a planted view that never ends is cut off there.
 _STEPS = 20_000
 
@@ -88,6 +89,9 @@ def connect(directory: str, query: str, busy_s: float) -> sqlite3.Connection:
         f"file:{uri}?{query}", uri=True, isolation_level=None, timeout=busy_s, check_same_thread=False
     )
     connection.execute("PRAGMA trusted_schema = OFF")
+    # Said on every connection, since it is not stored: diskcache says it once, and its __init__ ends by closing that
+    # one. A power cut may lose the last puts, and never tears one.
+    connection.execute("PRAGMA synchronous = NORMAL")
     connection.execute("PRAGMA mmap_size = 0")  # under mmap a cut file is a SIGBUS, not an exception
     return connection
 
@@ -103,6 +107,10 @@ class Reader:
         Longest wait for a lock, and longest time for one query, seconds.
     largest_bytes : int
         Longer values are refused before they are read.
+    time_to_live_s : float
+        Older entries count as absent, seconds.
+    query : str, optional
+        How SQLite opens it; default: as the directory's permissions ask for.
 
     Raises
     ------
@@ -110,11 +118,20 @@ class Reader:
         Whatever SQLite or the file system says; FileNotFoundError when there is no store.
     """
 
-    def __init__(self, directory: str, *, busy_s: float, largest_bytes: int) -> None:
+    def __init__(
+        self,
+        directory: str,
+        *,
+        busy_s: float,
+        largest_bytes: int,
+        time_to_live_s: float = float("inf"),
+        query: str | None = None,
+    ) -> None:
         self.identity = identity(directory)
+        self._time_to_live_s = time_to_live_s
         self._until = time.monotonic() + busy_s
         self._busy_s = busy_s
-        self._connection = connect(directory, _query(directory), busy_s)
+        self._connection = connect(directory, query or _query(directory), busy_s)
         try:
             self._harden(largest_bytes)
         except BaseException:
@@ -132,9 +149,20 @@ class Reader:
         self._connection.set_progress_handler(lambda: time.monotonic() > self._until, _STEPS)
         self._connection.execute("PRAGMA query_only = ON")
 
-    def _all(self, statement: str, arguments: tuple[object, ...]) -> list[Any]:
+    def keys(self, wait_s: float) -> list[tuple[bytes, str]]:
+        """Key and tag of every row, oldest first, values unread; rows that nobody can have put are passed over.
+
+        Parameters
+        ----------
+        wait_s : float
+            Longest time for it, seconds.
+        """
+        rows = self._all(_KEYS, (self._oldest(),), wait_s)
+        return [(k, bytes(t or b"").decode("utf-8", "replace")) for k, t in rows if type(k) is bytes and _is_text(t)]
+
+    def _all(self, statement: str, arguments: tuple[object, ...], wait_s: float | None = None) -> list[Any]:
         # fetchall, not fetchone: an unfinished statement keeps its snapshot, and the log could never be reset.
-        self._until = time.monotonic() + self._busy_s
+        self._until = time.monotonic() + (self._busy_s if wait_s is None else wait_s)
         return self._connection.execute(statement, arguments).fetchall()
 
     def one(self, key: bytes) -> object:
@@ -150,7 +178,7 @@ class Reader:
         object
             Bytes, if nobody has meddled.
         """
-        rows = self._all(_ONE, (key, time.time()))
+        rows = self._all(_ONE, (key, self._oldest()))
         return rows[0][0] if rows else None
 
     def tagged(self, tag: str, limit: int) -> list[tuple[object, object]]:
@@ -168,7 +196,10 @@ class Reader:
         list of (object, object)
             Key and value.
         """
-        return self._all(_TAGGED, (tag, time.time(), limit))
+        return self._all(_TAGGED, (tag, self._oldest(), limit))
+
+    def _oldest(self) -> float:
+        return time.time() - self._time_to_live_s
 
     def sums(self) -> tuple[int, int]:
         """Entries, and the sum of their sizes in bytes."""
@@ -181,6 +212,10 @@ class Reader:
             self._connection.close()
         except Exception:
             return
+
+
+def _is_text(tag: object) -> bool:
+    return tag is None or type(tag) is bytes  # text comes as bytes, see _harden
 
 
 def _query(directory: str) -> str:

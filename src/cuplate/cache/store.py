@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Protocol, runtime_checkable
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
-__all__ = ["NoStore", "Store"]
+if TYPE_CHECKING:
+    from cuplate.cache.flight import NodeFlights
+    from cuplate.cache.prune import Pruned
+
+__all__ = ["NoStore", "Store", "Tier"]
 
 
 @runtime_checkable
@@ -36,6 +40,48 @@ class Store(Protocol):
         ...
 
 
+class Tier(Store, Protocol):
+    """A store with a place on the disk."""
+
+    @property
+    def flights(self) -> NodeFlights | None:
+        """The lock of every key, for all processes of this node; None for no locks."""
+        ...
+
+    @property
+    def directory(self) -> str | None:
+        """The store's own folder; None when it has none."""
+        ...
+
+    def all(self) -> Iterator[tuple[bytes, str, bytes]]:
+        """Key, tag and payload of every good entry."""
+        ...
+
+    def prune(self) -> Pruned:
+        """Make the files fit."""
+        ...
+
+    def volume(self) -> int:
+        """What the files take on the disk, bytes."""
+        ...
+
+    def sums(self) -> tuple[int, int]:
+        """Number of entries, and the sum of their sizes in bytes."""
+        ...
+
+    def counters(self) -> Mapping[str, int]:
+        """Troubles in this process, by kind."""
+        ...
+
+    def state(self) -> str:
+        """``"on"``, ``"resting"``, ``"read only"``, or ``"off: "`` and the reason."""
+        ...
+
+    def close(self) -> None:
+        """Let go of files; the next operation opens them again."""
+        ...
+
+
 class NoStore:
     """The store of a process that keeps everything in memory; it holds nothing and counts nothing.
 
@@ -44,6 +90,9 @@ class NoStore:
     reason : str
         Why there is none.
     """
+
+    flights = None
+    directory = None
 
     def __init__(self, reason: str) -> None:
         self.reason = reason
@@ -67,3 +116,32 @@ class NoStore:
     def clear(self) -> int:
         """0."""
         return 0
+
+    def all(self) -> Iterator[tuple[bytes, str, bytes]]:
+        """Nothing."""
+        return iter(())
+
+    def prune(self) -> Pruned:
+        """Nothing went."""
+        from cuplate.cache.prune import Pruned
+
+        return Pruned()
+
+    def volume(self) -> int:
+        """0."""
+        return 0
+
+    def sums(self) -> tuple[int, int]:
+        """Zeros."""
+        return 0, 0
+
+    def counters(self) -> Mapping[str, int]:
+        """None."""
+        return {}
+
+    def state(self) -> str:
+        """``"off: "`` and the reason."""
+        return f"off: {self.reason}"
+
+    def close(self) -> None:
+        """Nothing."""

@@ -1,0 +1,560 @@
+"""The tier of plain files: for network file systems, where SQLite corrupts, and where diskcache is not installed.
+
+The same promises as `cuplate.cache.disk.DiskTier`: it never raises and returns only what was stored. There is no lock:
+a file is whole or not there, and two processes that evict at once take the same files. Each process keeps a list of
+what is in the folder, and reads those parts again that have changed.
+"""
+
+from __future__ import annotations
+
+import atexit
+import heapq
+import os
+import threading
+import time
+import weakref
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
+
+from cuplate import events
+from cuplate.cache import fork
+from cuplate.cache.directory import check_trust, make_private
+from cuplate.cache.flight import NodeFlights
+from cuplate.cache.folder import BadFile, File, Folder, Row
+from cuplate.cache.health import Health
+from cuplate.cache.policy import FORMAT
+from cuplate.cache.stats import count
+from cuplate.config import UNLIMITED
+from cuplate.cubin import seal, unseal
+
+if TYPE_CHECKING:
+    from cuplate.cache.prune import Pruned
+
+__all__ = ["FOLDER", "FilesTier"]
+
+FOLDER = f"{FORMAT}.files"
+"""Name of the folder below the cache directory."""
+
+_FORK_WAIT_S = 5.0
+_TRUST_S = 1.0
+_UNSETTLED_NS = 20_000_000  # a folder that changed this recently may change again within one tick of its clock
+_SKEW_NS = 60_000_000_000  # by which the clocks of two nodes may well differ
+_TOUCHED = 4096
+_LISTED = 2000
+
+
+class FilesTier:
+    """Sealed entries, a file each. Making a tier touches no disk.
+
+    Parameters
+    ----------
+    base : str
+        The cache directory; the store is its folder ``v1.files``. Absolute; created, for this user only, at the first
+        write.
+    limit_bytes : int
+        Sum of the files after every put. An entry above an eighth of it is not stored.
+    secret : bytes, optional
+        Key of the seal; with one, a directory that others can write is accepted.
+    eviction : str
+        As in `cuplate.CachePolicy`.
+    time_to_live_s : float
+        Older entries count as absent.
+    write_wait_s : float
+        Longest wait of a put for other threads, seconds.
+    cooldown_s : float
+        How long to stay away after a full disk or an I/O error, seconds.
+    single_flight, flight_wait_s
+        As in `cuplate.CachePolicy`.
+    flight_directory : str or None
+        Where the locks of the flights lie, on a local file system; None: beside the store.
+    on_error : str
+        As in `cuplate.CachePolicy`.
+
+    Attributes
+    ----------
+    directory : str
+        The store's own folder.
+    flights : NodeFlights or None
+        The lock of every key.
+    """
+
+    def __init__(
+        self,
+        base: str,
+        *,
+        limit_bytes: int = 1 << 30,
+        secret: bytes = b"",
+        eviction: str = "least-recently-used",
+        time_to_live_s: float = UNLIMITED,
+        write_wait_s: float = 1.0,
+        cooldown_s: float = 30.0,
+        single_flight: bool = True,
+        flight_wait_s: float = 60.0,
+        flight_directory: str | None = None,
+        on_error: str = "warn",
+    ) -> None:
+        self.base = os.path.abspath(base)
+        self.directory = os.path.join(self.base, FOLDER)
+        self.limit_bytes = limit_bytes
+        self._secret, self._eviction, self._time_to_live_s = secret, eviction, time_to_live_s
+        self._write_wait_s = write_wait_s
+        self._folder = Folder(self.directory)
+        self._health = Health(self.directory, cooldown_s=cooldown_s, on_error=on_error)
+        self._trusted_until = 0.0
+        self._lock = threading.RLock()  # of the list; a get takes it for no longer than a dictionary's entry
+        self._list = _Listing(self._folder)
+        self._touched: dict[str, tuple[int, int]] = {}
+        self._swept = self._forking = False
+        place = flight_directory or f"{self.directory}.flights"
+        self.flights = (
+            NodeFlights(place, cap_s=flight_wait_s, trusted=bool(secret), useful=self._health.may_write)
+            if single_flight
+            else None
+        )
+        fork.register(self)
+        _tiers.add(self)
+
+    def __repr__(self) -> str:
+        return f"FilesTier({self.base!r}, limit_bytes={self.limit_bytes}, state={self.state()!r})"
+
+    # ---- the four operations -------------------------------------------------------------------------------------
+
+    def get(self, key: bytes, *, again: bool = False) -> bytes | None:
+        """The payload stored under a key; None for everything else. Never raises.
+
+        Parameters
+        ----------
+        key : bytes
+            Digest.
+        again : bool
+            A second look at the same miss, which is not counted.
+        """
+        start = time.perf_counter()
+        payload, errors = self._get(key)
+        seconds = time.perf_counter() - start
+        if payload is None:
+            count("disk", misses=not again, errors=errors, seconds=seconds)
+        else:
+            count("disk", hits=1, read_bytes=len(payload), seconds=seconds)
+        return payload
+
+    def put(self, key: bytes, payload: bytes, *, tag: str = "") -> bool:
+        """Store a payload and evict others down to the limit; whether it is stored. Never raises.
+
+        Parameters
+        ----------
+        key : bytes
+            Digest.
+        payload : bytes
+            A record.
+        tag : str
+            Function name.
+        """
+        start = time.perf_counter()
+        stored, errors, gone = self._put(key, payload, tag)
+        seconds = time.perf_counter() - start
+        written = len(payload) if stored else 0
+        count("disk", puts=stored, errors=errors, evictions=len(gone), written_bytes=written, seconds=seconds)
+        self._tell_evicted(gone)
+        return stored
+
+    def _tell_evicted(self, gone: list[Row]) -> None:
+        for row in gone:
+            events.emit("evict", "", key=row.name, tier="disk", bytes=row.size, limit_bytes=self.limit_bytes)
+        self._health.count("evictions", len(gone))
+
+    def delete(self, key: bytes) -> bool:
+        """Remove one entry; whether one was there. Never raises.
+
+        Parameters
+        ----------
+        key : bytes
+            Digest.
+        """
+        if not self._health.may_write():
+            return False
+        try:
+            self._check_trust()
+            with self._lock:
+                self._list.forget(key.hex())
+                return self._folder.remove(key.hex())
+        except Exception as error:
+            self._health.trouble(error, writing=not isinstance(error, FileNotFoundError))
+            return False
+
+    def entries(self, tag: str, *, limit: int = 16) -> Iterator[tuple[bytes, bytes]]:
+        """The newest good entries stored with a tag, of the newest 2000 of all. Never raises.
+
+        Parameters
+        ----------
+        tag : str
+            As given to `put`.
+        limit : int
+            At most.
+
+        Yields
+        ------
+        tuple of (bytes, bytes)
+            Key and payload.
+        """
+        found = 0
+        for row in heapq.nlargest(_LISTED, self.rows(), key=lambda row: row.time_ns):
+            file = self._file(row.name)
+            payload = unseal(file.key, file.blob, self._secret) if file is not None and file.tag == tag else None
+            if file is not None and payload is not None:
+                yield file.key, payload
+                found += 1
+                if found >= limit:
+                    return
+
+    # ---- housekeeping --------------------------------------------------------------------------------------------
+
+    def rows(self) -> list[Row]:
+        """Every entry's file. Never raises."""
+        try:
+            self._check_trust()
+            return list(self._folder.all_rows())
+        except Exception as error:
+            self._health.trouble(error)
+            return []
+
+    def all(self) -> Iterator[tuple[bytes, str, bytes]]:
+        """Key, tag and payload of every good entry. Never raises."""
+        for row in self.rows():
+            file = self._file(row.name)
+            payload = unseal(file.key, file.blob, self._secret) if file is not None else None
+            if file is not None and payload is not None:
+                yield file.key, file.tag, payload
+
+    def prune(self) -> Pruned:
+        """Bring the files within the limit, and remove what is expired or half written. Never raises."""
+        from cuplate.cache.prune import Pruned
+
+        before, gone, orphans = self.volume(), list[Row](), 0
+        if self._health.may_write() and before:
+            try:
+                self._check_trust()
+                orphans = self._folder.sweep()
+                with self._lock:
+                    self._prune(gone)
+            except Exception as error:
+                self._health.trouble(error, writing=not isinstance(error, FileNotFoundError))
+        self._tell_evicted(gone)
+        count("disk", evictions=len(gone))
+        entries, entry_bytes = self.sums()
+        return Pruned(
+            removed_entries=len(gone),
+            removed_entry_bytes=sum(row.size for row in gone),
+            removed_orphans=orphans,
+            entries=entries,
+            entry_bytes=entry_bytes,
+            file_bytes_before=before,
+            file_bytes=self.volume(),
+            limit_bytes=self.limit_bytes,
+        )
+
+    def _prune(self, gone: list[Row]) -> None:
+        from cuplate.cache.prune import target_bytes
+
+        self._flush()
+        self._list.refresh(all_parts=True)
+        if self._time_to_live_s < UNLIMITED:
+            gone += [row for row in list(self._list.rows.values()) if self._remove_expired(row.name)]
+        gone += self._evict(spare="")
+        # A file takes whole blocks of the disk, so the sum of the sizes can be well below what they take.
+        while self._list.rows and (excess := self.volume() - target_bytes(self.limit_bytes)) > 0:
+            gone += self._evict(spare="", down_to=self._list.total - excess)
+
+    def clear(self) -> int:
+        """Remove every entry, half-written ones too; how many went. Never raises."""
+        if not self._health.may_write():
+            return 0
+        removed = 0
+        try:
+            self._check_trust()
+            self._folder.sweep(older_s=0.0)
+            with self._lock:
+                self._touched.clear()
+                for row in self._folder.all_rows():
+                    removed += self._folder.remove(row.name)
+                self._list = _Listing(self._folder)
+        except Exception as error:
+            self._health.trouble(error, writing=not isinstance(error, FileNotFoundError))
+        return removed
+
+    def volume(self) -> int:
+        """What the store's files take on the disk, bytes, half-written ones included."""
+        return self._folder.allocated_bytes()
+
+    def sums(self) -> tuple[int, int]:
+        """Number of entries, and the sum of their sizes in bytes; zeros when there is no store."""
+        rows = self.rows()
+        return len(rows), sum(row.size for row in rows)
+
+    def counters(self) -> Mapping[str, int]:
+        """Troubles in this process, all threads: bad, busy, errors, quarantines, evictions, refused_large."""
+        return self._health.counters()
+
+    def state(self) -> str:
+        """``"on"``, ``"resting"`` after an error, ``"read only"``, or ``"off: "`` and the reason."""
+        return self._health.state()
+
+    def close(self) -> None:
+        """Write down the hits that no put has written down yet."""
+        if self._touched and self._health.may_write():
+            with self._lock:
+                self._flush()
+
+    # ---- reading -------------------------------------------------------------------------------------------------
+
+    def _get(self, key: bytes) -> tuple[bytes | None, int]:
+        if not self._health.may_read():
+            return None, 0
+        try:
+            self._check_trust()
+            file = self._folder.read(key, self._largest_bytes())
+            if file is None or self._expired(file):
+                return None, 0
+            payload = unseal(key, file.blob, self._secret)
+            if payload is None:
+                return None, self._health.bad("its seal is wrong")
+        except BadFile as error:
+            return None, self._health.bad(str(error))
+        except Exception as error:
+            return None, self._health.trouble(error)
+        self._health.well()
+        self._touch(key.hex())
+        return payload, 0
+
+    def _file(self, name: str) -> File | None:
+        try:
+            file = self._folder.read_name(name, self._largest_bytes())
+        except (BadFile, OSError):
+            return None
+        return None if file is None or file.key.hex() != name or self._expired(file) else file
+
+    def _expired(self, file: File) -> bool:
+        return self._time_to_live_s < UNLIMITED and time.time_ns() - file.stored_ns > self._time_to_live_s * 1e9
+
+    def _touch(self, name: str) -> None:
+        if self._eviction in ("least-recently-used", "least-frequently-used") and len(self._touched) < _TOUCHED:
+            self._touched[name] = (time.time_ns(), self._touched.get(name, (0, 0))[1] + 1)
+
+    def _largest_bytes(self) -> int:
+        return self.limit_bytes // 8
+
+    # ---- writing -------------------------------------------------------------------------------------------------
+
+    def _put(self, key: bytes, payload: bytes, tag: str) -> tuple[bool, int, list[Row]]:
+        if not self._health.may_write():
+            return False, 0, []
+        if not self._lock.acquire(timeout=self._write_wait_s):
+            self._health.count("busy")
+            return False, 1, []
+        try:
+            blob = seal(key, payload, self._secret)
+            if len(blob) > self._largest_bytes():
+                self._health.refuse_large(len(blob), tag, self.limit_bytes)
+                return False, 0, []
+            return self._store(key, blob, tag)
+        except Exception as error:
+            return False, self._health.trouble(error, writing=True), []
+        finally:
+            self._lock.release()
+
+    def _store(self, key: bytes, blob: bytes, tag: str) -> tuple[bool, int, list[Row]]:
+        self._prepare()
+        self._flush()
+        self._list.refresh()
+        if self._eviction == "none" and not self._list.fits(key.hex(), len(blob), self.limit_bytes):
+            self._health.count("refused_full")
+            return False, 0, []
+        row = self._folder.write(key, tag, blob)
+        self._list.note(row)
+        self._health.well()
+        return True, 0, self._evict(spare=row.name)
+
+    def _prepare(self) -> None:
+        make_private(self.directory)
+        self._check_trust()
+        if not self._swept:
+            self._swept = True
+            self._folder.sweep()
+
+    def _evict(self, *, spare: str, down_to: int | None = None) -> list[Row]:
+        gone: list[Row] = []
+        limit = self.limit_bytes if down_to is None else down_to
+        while self._list.total > limit and (row := self._first_to_go(spare)) is not None:
+            self._list.forget(row.name)
+            if self._folder.remove(row.name):
+                gone.append(row)
+        return gone
+
+    def _first_to_go(self, spare: str) -> Row | None:
+        """What the policy says, asked of the file itself: another process may have used it meanwhile."""
+        while (row := self._list.first(self._eviction, spare)) is not None:
+            now_ns = self._folder.time_ns(row.name)
+            if now_ns == row.time_ns:
+                return row
+            self._list.forget(row.name)
+            if now_ns is not None:
+                self._list.note(Row(row.name, row.size, now_ns))
+        return None
+
+    def _remove_expired(self, name: str) -> bool:
+        try:
+            file = self._folder.read_name(name, self._largest_bytes())
+        except BadFile:
+            return False
+        if file is None or not self._expired(file):
+            return False
+        self._list.forget(name)
+        return self._folder.remove(name)
+
+    def _flush(self) -> None:
+        """Write down the hits since the last put, the oldest first."""
+        touched, self._touched = self._touched, {}
+        moves = self._eviction == "least-recently-used"
+        for name, (used_ns, hits) in touched.items():
+            self._folder.note_use(name, used_ns if moves else None, hits)
+            self._list.used(name, used_ns if moves else None)
+
+    def _check_trust(self) -> None:
+        now = time.monotonic()
+        if self._secret or now < self._trusted_until:
+            return
+        check_trust(self.base, self.directory)
+        self._trusted_until = now + _TRUST_S
+
+    # ---- fork ----------------------------------------------------------------------------------------------------
+
+    def before_fork(self) -> None:
+        """Take the lock, so that no child inherits a list half changed."""
+        self._forking = self._lock.acquire(timeout=_FORK_WAIT_S)
+
+    def after_fork(self, *, child: bool) -> None:
+        """Release; in the child, begin with an empty list, and leave the parent's hits to the parent.
+
+        Parameters
+        ----------
+        child : bool
+            Whether this is the new process.
+        """
+        taken, self._forking = self._forking, False
+        if child:
+            self._touched = {}
+            self._health.forget_lock()
+            if not taken:
+                self._lock, self._list = threading.RLock(), _Listing(self._folder)
+        if taken:
+            self._lock.release()
+
+
+class _Listing:
+    """What one process knows of a folder; guarded by the tier's lock."""
+
+    def __init__(self, folder: Folder) -> None:
+        self.total = 0
+        self.rows: dict[str, Row] = {}
+        self._folder = folder
+        self._known: dict[str, tuple[int, set[str]]] = {}  # part -> time of its change, names
+        self._unsettled: set[str] = set()
+        self._future: set[str] = set()
+        self._rule = ""
+        self._order: dict[str, tuple[int, int]] = {}
+        self._heap: list[tuple[tuple[int, int], str]] = []
+
+    def refresh(self, *, all_parts: bool = False) -> None:
+        """Read the parts that have changed."""
+        parts, now_ns = self._folder.parts(), time.time_ns()
+        for part, changed_ns in parts.items():
+            if all_parts or part in self._unsettled or self._known.get(part, (0,))[0] != changed_ns:
+                self._read(part, changed_ns)
+        for part in self._known.keys() - parts.keys():
+            for name in self._known.pop(part)[1]:
+                self.forget(name)
+        self._unsettled = {part for part, changed_ns in parts.items() if abs(now_ns - changed_ns) < _UNSETTLED_NS}
+        if self._future:
+            self._pull_back(now_ns)
+
+    def _pull_back(self, now_ns: int) -> None:
+        """After the clock was set back, old files would look newer than all to come; they keep their order."""
+        late = sorted((row for name in self._future if (row := self.rows.get(name))), key=lambda row: row.time_ns)
+        self._future.clear()
+        for number, row in enumerate(late):
+            time_ns = now_ns - len(late) + number
+            self._folder.note_use(row.name, time_ns, 0)
+            self.note(Row(row.name, row.size, time_ns))
+
+    def _read(self, part: str, changed_ns: int) -> None:
+        rows = self._folder.rows(part)
+        names = {row.name for row in rows}
+        for name in self._known.get(part, (0, set[str]()))[1] - names:
+            self.forget(name)
+        for row in rows:
+            if self.rows.get(row.name) != row:
+                self.note(row)
+                if row.time_ns > time.time_ns() + _SKEW_NS:
+                    self._future.add(row.name)
+        self._known[part] = changed_ns, names
+
+    def note(self, row: Row) -> None:
+        """A file as it is now."""
+        before = self.rows.get(row.name)
+        self.total += row.size - (before.size if before is not None else 0)
+        self.rows[row.name] = row
+        if self._rule:
+            self._rank(row)
+
+    def forget(self, name: str) -> None:
+        """A file is gone."""
+        row = self.rows.pop(name, None)
+        self._order.pop(name, None)
+        if row is not None:
+            self.total -= row.size
+
+    def used(self, name: str, used_ns: int | None) -> None:
+        """Hits of this process, which are written down already."""
+        row = self.rows.get(name)
+        if row is not None:
+            self.note(row if used_ns is None else Row(name, row.size, used_ns))
+
+    def fits(self, name: str, size: int, limit_bytes: int) -> bool:
+        """Whether an entry of a size has room without evicting; its head is within the doubt of 2 KB."""
+        before = self.rows.get(name)
+        return self.total - (before.size if before is not None else 0) + size + 2048 <= limit_bytes
+
+    def first(self, rule: str, spare: str) -> Row | None:
+        """The row that goes first by a rule of eviction, one that is spared aside."""
+        if rule != self._rule or len(self._heap) > 4 * len(self.rows) + 64:
+            self._rule, self._heap = rule, []
+            for row in self.rows.values():
+                self._rank(row)
+        spared = []
+        found: Row | None = None
+        while self._heap and found is None:
+            order, name = self._heap[0]
+            if self._order.get(name) != order:  # an older word about the same file, or about one that is gone
+                heapq.heappop(self._heap)
+            elif name == spare:
+                spared.append(heapq.heappop(self._heap))
+            else:
+                found = self.rows[name]
+        for item in spared:
+            heapq.heappush(self._heap, item)
+        return found
+
+    def _rank(self, row: Row) -> None:
+        hits = self._folder.hits(row.name) if self._rule == "least-frequently-used" else 0
+        order = hits, row.time_ns
+        self._order[row.name] = order
+        heapq.heappush(self._heap, (order, row.name))
+
+
+_tiers: weakref.WeakSet[FilesTier] = weakref.WeakSet()
+
+
+@atexit.register
+def _close_all() -> None:
+    for tier in list(_tiers):
+        tier.close()

@@ -1,0 +1,464 @@
+"""Read-only layers: pre-filled directories below the writable tier, read without a write, on any file system.
+
+`export` makes one. It holds sealed entries, a file each, and two kinds of entries that are no kernels: which toolchains
+compiled the others, and for each kernel what can be told of its key where no compiler is installed (`request`), so that
+a process without NVRTC finds it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import threading
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+from cuplate.cache import fork
+from cuplate.cache.directory import check_trust, make_private
+from cuplate.cache.faults import Refused, tell
+from cuplate.cache.files import FOLDER
+from cuplate.cache.flight import NodeFlights
+from cuplate.cache.folder import BadFile, Folder
+from cuplate.cache.policy import FORMAT
+from cuplate.cache.program import ForeignStore
+from cuplate.cache.reader import DATABASE, Reader
+from cuplate.cache.stats import count
+from cuplate.cache.store import NoStore, Tier
+from cuplate.cubin import decode, seal, unseal
+from cuplate.errors import CacheError
+
+__all__ = ["Exported", "Layer", "Layered", "export", "is_kernel", "merge", "toolchains"]
+
+_LARGEST_BYTES = 1 << 30
+_QUERY_S = 60.0
+_TOOLCHAIN, _REQUEST = "(toolchains)", "(request)"
+_TOOLCHAIN_KEY = hashlib.sha256(b"cuplate layer toolchains").digest()
+
+
+class Layer:
+    """One pre-filled directory. Making a layer touches no disk, and nothing ever writes to it.
+
+    Parameters
+    ----------
+    directory : str or path
+        As `export` made it, or a copy of a cache directory; a link to it is followed.
+    secret : bytes
+        Key of the seal; with one, a directory that others can write is accepted.
+    on_error : str
+        As in `cuplate.CachePolicy`.
+    """
+
+    def __init__(self, directory: str | os.PathLike[str], *, secret: bytes = b"", on_error: str = "warn") -> None:
+        self.directory = os.fspath(directory)
+        self.off: str | None = None
+        self._secret, self._on_error = secret, on_error
+        self._lock = threading.RLock()
+        self._forking = False
+        self._source: Folder | Reader | None = None
+        fork.register(self)
+
+    def __repr__(self) -> str:
+        return f"Layer({self.directory!r}{f', off={self.off!r}' if self.off else ''})"
+
+    def get(self, key: bytes) -> tuple[bytes | None, int]:
+        """Payload, or None, and the number of errors to count. Never raises."""
+        try:
+            source = self._open()
+            if isinstance(source, Folder):
+                file = source.read(key, _LARGEST_BYTES)
+                blob: object = None if file is None else file.blob
+            elif source is not None:
+                with self._lock:
+                    blob = source.one(key)
+            else:
+                return None, 0
+        except BadFile as error:
+            return None, self._bad(str(error))
+        except Exception as error:
+            self._turn_off(error)
+            return None, 1
+        if blob is None:
+            return None, 0
+        payload = unseal(key, blob, self._secret)
+        return (None, self._bad("its seal is wrong")) if payload is None else (payload, 0)
+
+    def all(self) -> Iterator[tuple[bytes, str, bytes]]:
+        """Key, tag and payload of every good entry. Never raises."""
+        try:
+            source = self._open()
+            if isinstance(source, Folder):
+                yield from self._all_files(source)
+            elif source is not None:
+                with self._lock:
+                    keys = source.keys(_QUERY_S)
+                for key, tag in keys:
+                    payload, _ = self.get(key)
+                    if payload is not None:
+                        yield key, tag, payload
+        except Exception as error:
+            self._turn_off(error)
+
+    def sums(self) -> tuple[int, int]:
+        """Number of entries, and the sum of their sizes in bytes. Never raises."""
+        try:
+            source = self._open()
+            if isinstance(source, Folder):
+                sizes = [row.size for row in source.all_rows()]
+                return len(sizes), sum(sizes)
+            if source is not None:
+                with self._lock:
+                    return source.sums()
+        except Exception as error:
+            self._turn_off(error)
+        return 0, 0
+
+    def _all_files(self, folder: Folder) -> Iterator[tuple[bytes, str, bytes]]:
+        for row in folder.all_rows():
+            with suppress(BadFile, OSError):
+                file = folder.read_name(row.name, _LARGEST_BYTES)
+                payload = unseal(file.key, file.blob, self._secret) if file is not None else None
+                if file is not None and payload is not None:
+                    yield file.key, file.tag, payload
+
+    def _open(self) -> Folder | Reader | None:
+        if self._source is None and self.off is None:
+            with self._lock:
+                if self._source is None:
+                    self._source = self._find()
+        return self._source if self.off is None else None
+
+    def _find(self) -> Folder | Reader:
+        base = os.path.realpath(self.directory)
+        for folder in (os.path.join(base, FOLDER), os.path.join(base, FORMAT)):
+            if not os.path.isdir(folder):
+                continue
+            if not self._secret:
+                check_trust(base, folder)
+            if folder.endswith(FOLDER):
+                return Folder(folder)
+            if os.path.isfile(os.path.join(folder, DATABASE)):
+                return Reader(folder, busy_s=1.0, largest_bytes=_LARGEST_BYTES, query="mode=ro&immutable=1")
+        raise Refused(f"{self.directory} holds neither {FOLDER} nor {FORMAT}/{DATABASE}")
+
+    def _bad(self, reason: str) -> int:
+        tell(
+            self._on_error,
+            self.directory,
+            "bad entry",
+            f"cuplate: an entry of the read-only layer {self.directory} is damaged or sealed with another secret "
+            f"({reason}) and counts as absent.",
+        )
+        return 1
+
+    def _turn_off(self, error: Exception) -> None:
+        if isinstance(error, CacheError):  # on_error="raise": it has been told
+            raise error
+        self.off = f"{type(error).__name__}: {error}" if not isinstance(error, Refused) else str(error)
+        tell(
+            self._on_error,
+            self.directory,
+            "layer",
+            f"cuplate: the read-only layer {self.directory} is not used: {self.off} (setting: CUPLATE_LAYERS or "
+            "CachePolicy(layers=...)).",
+        )
+
+    def before_fork(self) -> None:
+        """Close: SQLite's connections must not cross a fork."""
+        self._forking = self._lock.acquire(timeout=5.0)
+        if self._forking and isinstance(self._source, Reader):
+            self._source.close()
+            self._source = None
+
+    def after_fork(self, *, child: bool) -> None:
+        """Release; in the child, replace what another thread held at the fork.
+
+        Parameters
+        ----------
+        child : bool
+            Whether this is the new process.
+        """
+        taken, self._forking = self._forking, False
+        if child and not taken:
+            _abandoned.append(self._source)
+            self._lock, self._source = threading.RLock(), None
+        elif taken:
+            self._lock.release()
+
+
+_abandoned: list[object] = []  # closing the parent's connection in the child would drop its locks
+
+
+class Layered:
+    """A writable tier, or none, with layers below it: what the tier lacks is looked for there, in order.
+
+    Parameters
+    ----------
+    top : Tier or NoStore
+    layers : iterable of Layer
+    others : iterable of ForeignStore
+        Looked in last, and written to as well.
+    """
+
+    def __init__(self, top: Tier | NoStore, layers: Iterable[Layer], others: Iterable[ForeignStore] = ()) -> None:
+        self.top, self.layers, self.others = top, tuple(layers), tuple(others)
+
+    def __repr__(self) -> str:
+        return f"Layered({self.top!r}, {self.layers!r})"
+
+    @property
+    def flights(self) -> NodeFlights | None:
+        """Those of the writable tier."""
+        return self.top.flights
+
+    @property
+    def directory(self) -> str | None:
+        """The writable tier's folder; None for none."""
+        return self.top.directory
+
+    def get(self, key: bytes, *, again: bool = False) -> bytes | None:
+        """From the writable tier, else from the first layer that has it."""
+        payload = self.top.get(key, again=True)
+        if payload is not None:
+            return payload
+        start, errors = perf_counter(), 0
+        for look in (*(layer.get for layer in self.layers), *(other.look for other in self.others)):
+            payload, failed = look(key)
+            errors += failed
+            if payload is not None:
+                count("disk", hits=1, errors=errors, read_bytes=len(payload), seconds=perf_counter() - start)
+                return payload
+        count("disk", misses=not again, errors=errors, seconds=perf_counter() - start)
+        return None
+
+    def put(self, key: bytes, payload: bytes, *, tag: str = "") -> bool:
+        """Into the writable tier, and the others."""
+        stored = self.top.put(key, payload, tag=tag)
+        for other in self.others:
+            stored |= other.put(key, payload, tag=tag)
+        return stored
+
+    def delete(self, key: bytes) -> bool:
+        """From the writable tier, and the others."""
+        gone = self.top.delete(key)
+        for other in self.others:
+            gone |= other.delete(key)
+        return gone
+
+    def entries(self, tag: str, *, limit: int = 16) -> Iterator[tuple[bytes, bytes]]:
+        """Of the writable tier, then of the layers."""
+        seen: set[bytes] = set()
+        for key, payload in self._entries(tag, limit):
+            if key not in seen:
+                seen.add(key)
+                yield key, payload
+            if len(seen) >= limit:
+                return
+
+    def _entries(self, tag: str, limit: int) -> Iterator[tuple[bytes, bytes]]:
+        yield from self.top.entries(tag, limit=limit)
+        for layer in self.layers:
+            yield from ((key, payload) for key, found, payload in layer.all() if found == tag)
+
+    def all(self) -> Iterator[tuple[bytes, str, bytes]]:
+        """Key, tag and payload of every good entry, the layers' included; what is there twice comes once."""
+        seen: set[bytes] = set()
+        stores: tuple[Tier | NoStore | Layer, ...] = (self.top, *self.layers)
+        for store in stores:
+            for key, tag, payload in store.all():
+                if key not in seen:
+                    seen.add(key)
+                    yield key, tag, payload
+
+    def clear(self) -> int:
+        """The writable tier only."""
+        return self.top.clear()
+
+    def prune(self) -> Any:
+        """The writable tier only."""
+        return self.top.prune()
+
+    def sums(self) -> tuple[int, int]:
+        """Of the writable tier."""
+        return self.top.sums()
+
+    def volume(self) -> int:
+        """Of the writable tier."""
+        return self.top.volume()
+
+    def counters(self) -> Mapping[str, int]:
+        """Of the writable tier."""
+        return self.top.counters()
+
+    def state(self) -> str:
+        """Of the writable tier."""
+        return self.top.state()
+
+    def close(self) -> None:
+        """The writable tier."""
+        self.top.close()
+
+
+# ---- making and merging ----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Exported:
+    """What `export` or `merge` did; ``str()`` says it.
+
+    Attributes
+    ----------
+    kernels : int
+        Entries written.
+    present : int
+        Entries that were there already.
+    failed : int
+        Entries that could not be stored.
+    size_bytes : int
+        Payloads written.
+    toolchains : tuple of str
+        Compilers of the kernels.
+    """
+
+    kernels: int = 0
+    present: int = 0
+    failed: int = 0
+    size_bytes: int = 0
+    toolchains: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        more = f", {self.present} were there" if self.present else ""
+        more += f", {self.failed} could not be stored" if self.failed else ""
+        return f"{self.kernels} kernels, {self.size_bytes} bytes{more}; compiled by {', '.join(self.toolchains) or '?'}"
+
+
+def is_kernel(tag: str) -> bool:
+    """Whether an entry with this tag is a kernel, or what the library notes beside them."""
+    return tag not in (_TOOLCHAIN, _REQUEST, "toolchain", "cuplate cpu runtime")
+
+
+def export(
+    store: Any,
+    directory: str | os.PathLike[str],
+    *,
+    secret: bytes = b"",
+    functions: Collection[str] | None = None,
+    archs: Collection[str] | None = None,
+    keys: Collection[bytes] | None = None,
+    progress: Callable[[int], object] | None = None,
+) -> Exported:
+    """Write kernels of a store to a directory that can be a read-only layer anywhere.
+
+    Parameters
+    ----------
+    store : Tier, Layered or Layer
+        Where they come from.
+    directory : path
+        Made if need be; what it holds already stays. Everybody may read what is made.
+    secret : bytes
+        Key of the seal there.
+    functions, archs, keys : collection, optional
+        Only these.
+    progress : callable, optional
+        Called with the number of kernels so far.
+
+    Returns
+    -------
+    Exported
+
+    Raises
+    ------
+    OSError
+        The directory cannot be written.
+    """
+    from cuplate.key import request_of
+
+    base = os.path.abspath(os.fspath(directory))
+    folder = Folder(os.path.join(base, FOLDER))
+    make_private(folder.path)
+    kernels = size = 0
+    requests: dict[bytes, tuple[tuple[int, ...], bytes]] = {}
+    compilers: set[str] = set(toolchains(Layer(base, secret=secret)))
+    for key, tag, payload in store.all():
+        if not is_kernel(tag) or (functions is not None and tag not in functions) or (keys and key not in keys):
+            continue
+        try:
+            cubin = decode(payload)
+        except ValueError:
+            continue
+        if archs is not None and cubin.arch not in archs:
+            continue
+        folder.write(key, tag, seal(key, payload, secret), sync=False)
+        kernels, size = kernels + 1, size + len(payload)
+        compilers.add(cubin.toolchain)
+        asked = request_of(cubin.ingredients)
+        if asked is not None:
+            build = _build(cubin.toolchain)
+            requests[asked] = max(requests.get(asked, ((), b"")), (build, key))  # of two compilers the newer
+        if progress is not None:
+            progress(kernels)
+    for asked, (_, key) in requests.items():
+        folder.write(asked, _REQUEST, seal(asked, key, secret), sync=False)
+    told = json.dumps(sorted(compilers)).encode("ascii")
+    folder.write(_TOOLCHAIN_KEY, _TOOLCHAIN, seal(_TOOLCHAIN_KEY, told, secret), sync=False)
+    _publish(base)
+    return Exported(kernels=kernels, size_bytes=size, toolchains=tuple(sorted(compilers)))
+
+
+def merge(source: Any, into: Any, *, progress: Callable[[int], object] | None = None) -> Exported:
+    """Copy what a layer, or another store, holds into a writable store; equal keys stay as they are.
+
+    Parameters
+    ----------
+    source : Layer, Tier or path
+    into : Tier or Layered
+    progress : callable, optional
+        Called with the number of kernels so far.
+
+    Returns
+    -------
+    Exported
+    """
+    given = Layer(source) if isinstance(source, str | Path) else source
+    done = dict.fromkeys(("kernels", "present", "failed", "size_bytes"), 0)
+    for key, tag, payload in given.all():
+        kernel = is_kernel(tag)
+        if into.get(key, again=True) is not None and (kernel or tag != _TOOLCHAIN):
+            done["present"] += kernel
+        elif into.put(key, payload, tag=tag):
+            done["kernels"] += kernel
+            done["size_bytes"] += len(payload)
+        else:
+            done["failed"] += kernel
+        if progress is not None and kernel:
+            progress(done["kernels"] + done["present"] + done["failed"])
+    return Exported(**done, toolchains=toolchains(given))
+
+
+def toolchains(store: Any) -> tuple[str, ...]:
+    """The compilers that a layer says its kernels are from: ``("nvrtc 13.5.37",)``. Never raises."""
+    found = store.get(_TOOLCHAIN_KEY)
+    payload = found[0] if isinstance(found, tuple) else found
+    try:
+        names = json.loads(payload) if payload else []
+    except ValueError:
+        names = []
+    return tuple(name for name in names if isinstance(name, str)) if isinstance(names, list) else ()
+
+
+def _build(toolchain: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in toolchain.rpartition(" ")[2].split(".") if part.isdigit())
+
+
+def _publish(base: str) -> None:
+    """Let everybody read, and nobody else write; and let the bytes reach the disk."""
+    for folder, _, names in os.walk(base):
+        os.chmod(folder, 0o755)
+        for name in names:
+            os.chmod(os.path.join(folder, name), 0o644)
+    if hasattr(os, "sync"):
+        os.sync()
