@@ -1,4 +1,4 @@
-"""The project's chores, the same here and in `.ci/run`: lint, type, test, cuda12, gpu, docs."""
+"""The project's chores, the same here and in `.ci/run`: lint, type, test, cuda12, gpu, docs, faults."""
 
 from __future__ import annotations
 
@@ -61,3 +61,13 @@ def docs(session: nox.Session) -> None:
     """Run what the documentation shows: the examples in README.md, docs/ and the docstrings."""
     session.install("-e", ".[nvrtc,cpu,test]")
     session.run("python", "-m", "pytest", "tests/test_docs.py", *session.posargs)
+
+
+@nox.session
+def faults(session: nox.Session) -> None:
+    """The store's faults with real mounts (as root, with bindfs) and more rounds; their table for docs/faults.md."""
+    session.install("-e", ".[nvrtc,test]")
+    names = ("faults_more", "flight", "files", "disk_faults", "disk_processes", "disk_security")
+    files = (f"tests/cache/test_{name}.py" for name in names)
+    session.run("python", "-m", "pytest", *files, *session.posargs, env={"CUPLATE_FAULTS": "full"})
+    session.run("python", "tests/cache/fault_table.py")

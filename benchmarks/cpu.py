@@ -130,13 +130,12 @@ def operands(size: int) -> tuple[Any, Any, Any]:
 
 
 def timed(contenders: dict[str, Callable[[], Any]], rounds: int) -> dict[str, list[float]]:
-    """Seconds of single calls, in an order drawn anew in each round; NumPy's is the best of a few."""
+    """Seconds of a call, the best of two, in an order drawn anew in each round."""
     times: dict[str, list[float]] = {name: [] for name in contenders}
     for _ in range(rounds):
         for name in random.sample(list(contenders), len(contenders)):
-            repeats = 5 if name == NUMPY else 1
             spans = []
-            for _ in range(repeats):
+            for _ in range(2):
                 begin = time.perf_counter()
                 contenders[name]()
                 spans.append(time.perf_counter() - begin)

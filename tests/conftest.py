@@ -11,6 +11,7 @@ import hypothesis
 import pytest
 
 GPU_TESTS = Path(__file__).parent / "gpu"
+CPP_TESTS = Path(__file__).parent / "backend" / "cpu"
 
 # For the processes that tests start: they find a checkout that is not installed, as pytest's own `pythonpath` does.
 SOURCES = str(Path(__file__).parent.parent / "src")
@@ -37,10 +38,12 @@ def missing_gpu() -> str | None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what lies in tests/gpu, so that the folder is the only place that says it."""
+    """Mark what lies in a folder of its kind, so that the folder is the only place that says it."""
     for item in items:
         if GPU_TESTS in item.path.parents:
             item.add_marker(pytest.mark.gpu)
+        if CPP_TESTS in item.path.parents:
+            item.add_marker(pytest.mark.cpp)
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

@@ -445,3 +445,37 @@ def test_inspect_tells_of_the_host_build() -> None:
     assert turned.explain(1.0, x).startswith("turned: hit")
     assert turned.inspect(1.0, x, arch="sm_90").arch == "sm_90"
     assert turned.compile(1.0, x).code[:4] == b"\x7fELF"
+
+
+def test_a_kind_that_has_come_before_is_not_checked_from_the_ground_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second call of a kind plans and describes nothing, finds what may not be, and follows every setting."""
+    from cuplate import walk
+
+    x, out = np.arange(64, dtype=np.float32), np.empty(64, np.float32)
+    turned(2.0, x)
+    turned(2.0, x, out=out)
+    with monkeypatch.context() as patched:
+        patched.setattr(walk, "check_call", lambda *_, **__: pytest.fail("the call was checked from the ground up"))
+        assert (turned(3.0, x) == 3 * x[::-1]).all()
+        assert turned(4.0, x, out=out) is out and (out == 4 * x[::-1]).all()
+    with pytest.raises(LayoutError, match="shares memory"):
+        turned(2.0, x, out=x)
+    both = np.empty(100, np.float32)
+    with pytest.raises(LayoutError, match="shares memory"):
+        turned(2.0, both[:64], out=both[20:84])
+    with pytest.raises(cuplate.ScalarOverflowError):
+        turned(1e39, x)
+    with pytest.raises(DtypeError):
+        turned(2.0, x.astype(np.float64))  # type: ignore[arg-type]
+    with pytest.raises(ArgumentError, match="nothing"):
+        turned(2.0, x, nothing=1)  # type: ignore[call-arg]
+    monkeypatch.setenv("CUPLATE_CPU_BUDGET", "none")
+    with pytest.raises(cuplate.CuplateError, match="CUPLATE_CPU_BUDGET"):
+        turned(2.0, x)
+    monkeypatch.delenv("CUPLATE_CPU_BUDGET")
+    monkeypatch.setenv("CUPLATE_CPU_CHECK", "off")
+    compiles = turned.cache_info().compiles
+    turned(2.0, x)
+    assert turned.cache_info().compiles + turned.cache_info().disk_hits > compiles
+    turned.cache_clear()
+    assert (turned(2.0, x) == 2 * x[::-1]).all()

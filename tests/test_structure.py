@@ -40,7 +40,7 @@ host verdict
 content
 call
 report
-variants hotpath
+variants hotpath hostpath
 inspection
 walk
 specialize

@@ -112,7 +112,8 @@ class Described:
         """
         if self.shape is None or self.order != "C":
             return self
-        return replace(self, strides=packed_strides(self.shape))
+        packed = packed_strides(self.shape)
+        return self if packed == self.strides else replace(self, strides=packed)
 
     def aligned(self, size_bytes: int) -> bool:
         """Whether the first element stands at a multiple of `size_bytes`."""

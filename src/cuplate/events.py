@@ -203,5 +203,10 @@ def _debug_logger() -> Any:
     logging = sys.modules.get("logging")
     if logging is None:
         return None
-    logger = logging.getLogger("cuplate")
+    logger = _loggers.get(logging)
+    if logger is None:
+        logger = _loggers[logging] = logging.getLogger("cuplate")
     return logger if logger.isEnabledFor(_DEBUG) else None
+
+
+_loggers: dict[Any, Any] = {}  # by module, as tests take it away and bring another

@@ -66,7 +66,7 @@ class Inspection:
     def _host(self) -> Target:
         from cuplate.backend.cpu import device as cpu
 
-        return cpu.target(config.settings(*config.CPU))
+        return cpu.target(config.cpu_settings())
 
     def _arch(self, call: Call, arch: str | None) -> tuple[str, Limits]:
         options = self.variants.binding.options

@@ -17,15 +17,15 @@ __all__ = ["told"]
 
 
 @contextlib.contextmanager
-def told(content: Content, called_as: str) -> Iterator[Callable[[Sequence[Report]], None]]:
+def told(content: Content, called_as: Callable[[], str]) -> Iterator[Callable[[Sequence[Report]], None]]:
     """Run a kernel on the CPU backend inside this: what stops it, or what was found, becomes an error of ours.
 
     Parameters
     ----------
     content : Content
         What runs.
-    called_as : str
-        The Python call, with its parameters.
+    called_as : callable
+        Gives the Python call, with its parameters.
 
     Yields
     ------
@@ -51,9 +51,9 @@ def told(content: Content, called_as: str) -> Iterator[Callable[[Sequence[Report
 
 
 class _Speaker:
-    def __init__(self, content: Content, called_as: str) -> None:
+    def __init__(self, content: Content, called_as: Callable[[], str]) -> None:
         self.source = content.source
-        self.key = content.key.hex
+        self.key = content.key
         self.called_as = called_as
 
     def judge(self, reports: Sequence[Report]) -> None:
@@ -91,8 +91,8 @@ class _Speaker:
     def common(self, reports: Sequence[Report]) -> dict[str, Any]:
         return {
             "function": self.source.function,
-            "called_as": self.called_as,
-            "rendered_to": save(self.source.text, self.key),
+            "called_as": self.called_as(),
+            "rendered_to": save(self.source.text, self.key.hex),
             "_reports": tuple(reports),
         }
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,6 +24,7 @@ from cuplate.encode import encoder
 from cuplate.errors import ArgumentError, CaptureError, DeviceError, LaunchError
 from cuplate.grid import Grid
 from cuplate.grid import check as check_grid
+from cuplate.hostpath import HostPath
 from cuplate.hotpath import PLANS, HotPath
 from cuplate.inspection import Inspection
 from cuplate.parameters import check_defaults, parameter_key
@@ -80,6 +81,7 @@ class Walk:
         self._encoders = {s.name: encoder(s, self.name) for s in signature.scalars}
         self.hot = HotPath(self.variants.binding, self.counter, self.cold, self._encoders, reference.__module__)
         self._ready: dict[Any, Ready] = {}  # plans of the calls that the hot path does not take
+        self._host = HostPath(self.variants.binding, self._encoders)
 
     def _fresh_variants(self) -> Variants:
         """The decoration with the template as it is now, and nothing rendered yet."""
@@ -92,7 +94,12 @@ class Walk:
     def cold(self, more: Sequence[Any], unknown: Mapping[str, Any], *given: Any) -> Any:
         """Any call that the hot path does not take: checked from the ground up, then planned, compiled and launched."""
         variants = self.variants  # one template for the whole call, whatever reload() does meanwhile
-        call = check_call(variants.binding, self._by_name(given), more, unknown)
+        values = self._by_name(given)
+        if self._host.plans and not (more or unknown):
+            result = self._again_on_host(variants, values)
+            if result is not MISSING:
+                return result
+        call = check_call(variants.binding, values, more, unknown)
         for name, encode in self._encoders.items():
             encode(call.values[name])  # a wrong scalar is refused before anything is compiled, or zeroed
         if call.device is None or call.owner is None:
@@ -109,7 +116,7 @@ class Walk:
                 try_="a real array: an ArraySpec is for inspect and compile",
             )
         if call.device[0] == "cpu":
-            return self._on_host(variants, call)
+            return self._on_host(variants, call, values)
         if call.device[0] != "cuda":
             raise DeviceError(
                 f"the arrays are on a device of kind {call.device[0]!r}.",
@@ -365,25 +372,69 @@ class Walk:
 
     # host memory ------------------------------------------------------------------------------------------------------
 
-    def _on_host(self, variants: Variants, call: Call) -> Any:
+    def _on_host(self, variants: Variants, call: Call, given: Mapping[str, Any]) -> Any:
         """A call whose arrays are in host memory: the same rooms, with the CPU backend at the end."""
         from cuplate.backend.cpu import device as cpu
 
         if call.values.get("stream") is not None:
             raise ArgumentError("stream= has no meaning for arrays in host memory.", function=self.name)
-        settings = config.settings(*config.CPU)
+        settings = config.cpu_settings()
+        target = cpu.target(settings)
         assert call.owner is not None
-        ready = self._find_ready(variants, call, 0, cpu.target(settings))
+        ready = self._find_ready(variants, call, 0, target)
         outputs = self._outputs(call, owners.HOST, None)
         if ready is not None:
             scratch = {n: call.owner.empty((size,), d, owners.HOST, None) for n, size, d in ready.plan.scratch}
             values = self._host_values(call, ready, outputs, scratch, variants.binding.written)
-            with told(ready.content, call.called_as(self.name)) as judge:
-                reports = ready.entry.value.run(ready.config, values, settings)
-                judge([r for r in reports if r.kind != "never written" or r.array not in scratch])
-            if events.heard():
-                events.emit("launch", self.name, key=ready.content.key.hex, device="cpu")
+            self._run_on_host(ready, values, settings, lambda: call.called_as(self.name), scratch)
+            key = self._host.key(given, target) if variants is self.variants else None
+            if key is not None:
+                self._host.offer(key, call, ready, values)
+            if ready.entry.value.evicted:  # by another thread, before the plan was there to be forgotten
+                self._host.forget(ready.entry)
         return self._result(outputs)
+
+    def _again_on_host(self, variants: Variants, values: Mapping[str, Any]) -> Any:
+        """A call of a kind that has run before; `MISSING` when it has to take the whole walk."""
+        from cuplate.backend.cpu import device as cpu
+
+        settings = config.cpu_settings()
+        key = self._host.key(values, cpu.target(settings))
+        plan = self._host.find(key)
+        if plan is None:
+            return MISSING
+        arrays = dict(values)
+        outputs = {o.name: values["out"] for o in self.signature.outputs}
+        for name, shape, dtype in plan.outputs:
+            outputs[name] = plan.owner.empty(shape, dtype, owners.HOST, None)
+        arrays |= outputs
+        given = self._host.arguments(plan, arrays, values)
+        if given is None:
+            return MISSING
+        self.counter.cell.hits += 1
+        plan.ready.entry.tick = next_tick()
+        if events.heard():
+            events.emit("hit", self.name, key=plan.ready.content.key.hex, tier="memory")
+
+        def called_as() -> str:
+            return check_call(variants.binding, values, (), {}).called_as(self.name)
+
+        self._run_on_host(plan.ready, given, settings, called_as)
+        return self._result(outputs)
+
+    def _run_on_host(
+        self,
+        ready: Ready,
+        values: Sequence[Any],
+        settings: config.Settings,
+        called_as: Callable[[], str],
+        scratch: Collection[str] = (),
+    ) -> None:
+        with told(ready.content, called_as) as judge:
+            reports = ready.entry.value.run(ready.config, values, settings)
+            judge([r for r in reports if r.kind != "never written" or r.array not in scratch])
+        if events.heard():
+            events.emit("launch", self.name, key=ready.content.key.hex, device="cpu")
 
     def _host_values(
         self,
@@ -425,6 +476,7 @@ class Walk:
     def forget(self, entry: Entry[Any]) -> None:
         """Drop every plan that leads to `entry`."""
         self.hot.forget(entry)
+        self._host.forget(entry)
         for key, ready in list(self._ready.items()):
             if ready.entry is entry:
                 self._ready.pop(key, None)
@@ -438,6 +490,7 @@ class Walk:
         entries = {id(r.entry): r.entry for r in list(self._ready.values())}
         self.variants.clear()
         self.hot.clear()
+        self._host.plans.clear()
         self._ready.clear()
         for entry in entries.values():
             _memory().discard(entry.key)
@@ -446,6 +499,7 @@ class Walk:
         """Read the template again; equal renders keep their cubins."""
         self.variants = self.inspection.variants = self._fresh_variants()
         self.hot.rebind(self.variants.binding)
+        self._host = HostPath(self.variants.binding, self._encoders)
         self._ready.clear()
 
 

@@ -87,6 +87,32 @@ def test_sixteen_processes_cold_on_one_key_compile_once_forty_times(tmp_path: Pa
     assert os.listdir(tmp_path / "cache" / "v1.flights") == []
 
 
+def test_obtain_compiles_once_for_all_processes(tmp_path: Path, children: Children, patient: None) -> None:
+    """One of eight processes compiles; the others have its cubin from the disk, ingredients and all."""
+    from cuplate.compile import obtain
+    from cuplate.cubin import Cubin
+    from cuplate.key import Key
+
+    wanted = Key(b"d" * 32, (("source", "s"),))
+
+    def build() -> Cubin:
+        children.say("compile")
+        time.sleep(0.3)
+        return Cubin(b"\x7fELF" + bytes(1000), "k", "sm_90", "f")
+
+    def work() -> tuple[str, object]:
+        tier = DiskTier(str(tmp_path / "cache"), write_wait_s=10.0, read_wait_s=1.0)
+        got = obtain(wanted, store=tier, build=build, function="f")
+        return got.origin, got.cubin.ingredients
+
+    for _ in range(8):
+        children.start(work)
+    said = children.finish()
+    assert said.count("compile") == 1
+    assert said.count("done ('compile', (('source', 's'),))") == 1
+    assert said.count("done ('disk', (('source', 's'),))") == 7
+
+
 def test_a_killed_holder_is_taken_over_at_once(tmp_path: Path, children: Children, patient: None) -> None:
     """The system frees the lock with the process, and one of the waiters compiles; patience plays no part (B11)."""
     holder = children.start(lambda: obtain(tmp_path / "cache", children, compile_s=WAIT_S))

@@ -356,7 +356,10 @@ class FilesTier:
             if len(blob) > self._largest_bytes():
                 self._health.refuse_large(len(blob), tag, self.limit_bytes)
                 return False, 0, []
-            return self._store(key, blob, tag)
+            try:
+                return self._store(key, blob, tag)
+            except FileNotFoundError:  # somebody removed the folder under this put
+                return self._store(key, blob, tag)
         except Exception as error:
             return False, self._health.trouble(error, writing=True), []
         finally:

@@ -48,6 +48,12 @@ class ArrayArgument:
     fresh: bool = False
     offset_bytes: int = 0
 
+    def at(self, pointer: int) -> ArrayArgument:
+        """The same at another address."""
+        return ArrayArgument(
+            self.name, pointer, self.size_bytes, self.itemsize, self.shape, self.dtype, self.written, self.fresh
+        )
+
     @property
     def contiguous(self) -> bool:
         """Whether its bytes are all elements: no gaps that may be another array's."""

@@ -160,6 +160,10 @@ static inline int pick(Worker* w) {
     return -1;
 }
 
+static bool barrier_operation(int operation) {
+    return operation == OP_BARRIER || operation >= OP_BARRIER_COUNT;
+}
+
 static OUT_OF_LINE __attribute__((noreturn)) void deadlock(Worker* w) {
     note(w, Site{nullptr, 0}, "");
     Fault& f = w->fault;
@@ -172,10 +176,11 @@ static OUT_OF_LINE __attribute__((noreturn)) void deadlock(Worker* w) {
         unsigned j = i;
         while (j + 1 < w->threads && (w->living[(j + 1) / WARP] & bit(j + 1))) {
             const Fiber& b = w->fibers[j + 1];
-            if (b.site.line != a.site.line || b.site.file != a.site.file || b.operation != a.operation || b.mask != a.mask) break;
+            if (b.site.line != a.site.line || b.site.file != a.site.file || b.operation != a.operation) break;
+            if (!barrier_operation(a.operation) && b.mask != a.mask) break;
             ++j;
         }
-        f.waiting[f.waiting_count++] = Waiting{i, j, a.operation, a.mask, a.site};
+        f.waiting[f.waiting_count++] = Waiting{i, j, a.operation, barrier_operation(a.operation) ? ~0u : a.mask, a.site};
         i = j + 1;
     }
     leave(w, REASON_DEADLOCK);
@@ -214,6 +219,16 @@ static inline void start_next(Worker* w, void** save) {
     cuplate_switch(save, stack ? stack : new_stack(w, slot));
 }
 
+static inline void switch_to(Worker* w, unsigned c, unsigned next) {
+    // Stacks are pages apart: the one that is likely to come two turns after the next is on its way meanwhile.
+    const char* ahead = (const char*)w->fibers[next + 2].stack;
+    __builtin_prefetch(ahead);
+    __builtin_prefetch(ahead + 64);
+    __builtin_prefetch(ahead + 128);
+    become(w, next);
+    cuplate_switch(&w->fibers[c].stack, w->fibers[next].stack);
+}
+
 // The current thread cannot go on (or lets others go first): run another one.
 static OUT_OF_LINE void suspend(Worker* w) {
     unsigned c = w->current;
@@ -223,14 +238,7 @@ static OUT_OF_LINE void suspend(Worker* w) {
     }
     int next = pick(w);
     if (next < 0) deadlock(w);
-    if ((unsigned)next == c) return;
-    // Stacks are pages apart: the one that is likely to come after the next is on its way meanwhile.
-    const char* ahead = (const char*)w->fibers[next + 1].stack;
-    __builtin_prefetch(ahead);
-    __builtin_prefetch(ahead + 64);
-    __builtin_prefetch(ahead + 128);
-    become(w, (unsigned)next);
-    cuplate_switch(&w->fibers[c].stack, w->fibers[next].stack);
+    if ((unsigned)next != c) switch_to(w, c, (unsigned)next);
 }
 
 extern "C" void cuplate_yield() {
@@ -272,20 +280,26 @@ static void same_site(Worker* w, int operation, Site site) {
 
 extern "C" unsigned cuplate_barrier(int predicate, int operation, Site site) {
     Worker* w = self();
-    unsigned c = w->current;
-    w->barrier_sum += predicate != 0;
+    if (operation != OP_BARRIER) w->barrier_sum += predicate != 0;
     if (++w->barrier_count == w->alive) {
         if (w->checked) same_site(w, operation, site);
         release(w);
         return w->barrier_result;
     }
+    unsigned c = w->current, q = c / WARP;
     Fiber& f = w->fibers[c];
     f.site = site;
     f.operation = operation;
-    f.mask = ~0u;
-    w->at_barrier[c / WARP] |= bit(c);
-    w->runnable[c / WARP] &= ~bit(c);
-    suspend(w);
+    w->at_barrier[q] |= bit(c);
+    unsigned runnable = w->runnable[q] & ~bit(c);
+    w->runnable[q] = runnable;
+    unsigned later = runnable & ~((bit(c) << 1) - 1);
+    // Mostly the next thread of the same warp is still on its way here: no need to look far.
+    if (later && w->started == w->threads && !w->reversed) {
+        switch_to(w, c, q * WARP + (unsigned)__builtin_ctz(later));
+    } else {
+        suspend(w);
+    }
     return w->barrier_result;
 }
 

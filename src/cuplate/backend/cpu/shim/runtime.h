@@ -12,7 +12,7 @@
 #define CUPLATE_HIDDEN __attribute__((visibility("hidden")))
 
 // Bumped whenever a structure below changes: engine.py refuses an image of another layout.
-#define CUPLATE_ABI 5
+#define CUPLATE_ABI 6
 
 namespace cuplate {
 
@@ -164,7 +164,7 @@ struct Worker {
     unsigned short free_slot[MAX_THREADS];
     void* slot_stack[MAX_THREADS];
     uint3 tids[MAX_THREADS];
-    Fiber fibers[MAX_THREADS + 1];   // one more, so that the next one can always be looked at
+    Fiber fibers[MAX_THREADS + 2];   // two more, so that those to come can always be looked at
     Fault fault;
 };
 
