@@ -45,7 +45,14 @@ def test(session: nox.Session) -> None:
 def cuda12(session: nox.Session) -> None:
     """What the compiler decides, with the CUDA 12 extra: keys, headers, errors, and every kernel of the tests."""
     session.install("-e", ".[cuda12,test]")
-    names = ("backend", "test_bindings.py", "test_compile.py", "test_headers.py", "test_inspection.py", "test_key.py")
+    names = (
+        "backend/test_nvrtc.py",
+        "test_bindings.py",
+        "test_compile.py",
+        "test_headers.py",
+        "test_inspection.py",
+        "test_key.py",
+    )
     session.run("python", "-m", "pytest", *(f"tests/{name}" for name in names), *session.posargs)
 
 

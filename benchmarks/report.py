@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-ORDER = ("dispatch", "cold_start", "import_time", "memory")
+ORDER = ("dispatch", "cold_start", "import_time", "memory", "store", "cpu")
 HEAD = """\
 # Results
 
@@ -32,7 +32,9 @@ def main() -> int:
         for goal in result["goals"]:
             print(goal_row(goal))
     for result in results:
+        where = result["machine"]
         print(f"\n## {result['benchmark']}.py\n")
+        print(f"{where['date'][:10]}, {where['system']}, Python {where['python']}, GPU: {where['gpu']}.\n")
         print("| row | unit | median | min | quartiles |\n| --- | --- | --- | --- | --- |")
         for row in [row for row in result["rows"] if "median" in row]:  # the others are in the notes
             print(figure_row(row))

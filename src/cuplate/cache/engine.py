@@ -257,17 +257,6 @@ class Engine(diskcache.Cache):  # type: ignore[misc]
             self._touches = {}
         return True
 
-    def touch(self, touches: Mapping[bytes, int]) -> None:
-        """Write down uses without a put.
-
-        Parameters
-        ----------
-        touches : mapping of bytes to int
-            As for :meth:`write`.
-        """
-        with self._transact() as (sql, _):
-            touch(sql, touches, time.time())
-
     def _row_update(self, rowid: int, now: float, columns: tuple[object, ...]) -> None:
         key, raw = self._sql("SELECT key, raw FROM Cache WHERE rowid = ?", (rowid,)).fetchall()[0]
         self._sql("DELETE FROM Cache WHERE rowid = ?", (rowid,))

@@ -22,18 +22,19 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from enum import Enum
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from cuplate import events
 from cuplate.cache import fork
 from cuplate.cache.directory import check_trust, make_private
 
+fcntl: Any
 try:
     import fcntl
 
     _LOCKS = True
 except ImportError:  # Windows
-    _LOCKS = False
+    fcntl, _LOCKS = None, False
 
 __all__ = ["NodeFlights"]
 
@@ -137,7 +138,7 @@ class NodeFlights:
         self._swept = False
         self._lock = threading.Lock()  # from the opening of a file to its entry in _held: a fork must not come between
         self._open: set[_Held] = set()
-        self._counts = dict.fromkeys(("led", "joined", "overtaken", "alone", "errors"), 0)
+        self._counts: dict[str, int] = dict.fromkeys(("led", "joined", "overtaken", "alone", "errors"), 0)
         fork.register(self)
 
     def __repr__(self) -> str:

@@ -37,7 +37,7 @@ class Health:
         self._rest_until = 0.0
         self._failures = 0
         self._lock = threading.Lock()
-        self._counts = dict.fromkeys(_COUNTED, 0)
+        self._counts: dict[str, int] = dict.fromkeys(_COUNTED, 0)
 
     def may_read(self) -> bool:
         """Neither off nor resting."""
