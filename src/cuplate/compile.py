@@ -18,7 +18,7 @@ import weakref
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, TypeVar, cast
 
 from cuplate import cubin as cubins
 from cuplate import events
@@ -44,8 +44,7 @@ decides nothing. ``no_source_include`` would also stop headers from finding thei
 """
 
 
-@dataclass(frozen=True, slots=True)
-class Obtained:
+class Obtained(NamedTuple):
     """A cubin, and how it was come by.
 
     Attributes
@@ -211,7 +210,7 @@ def obtain(
     start = time.perf_counter()
     got, led = _compiles.run(key.digest, lambda: _compile(key, store, build, function, unchanged))
     if led:
-        return replace(got, lookup_s=lookup_s + got.lookup_s)
+        return got._replace(lookup_s=lookup_s + got.lookup_s)
     return Obtained(got.cubin, "joined", lookup_s, time.perf_counter() - start)
 
 

@@ -15,7 +15,7 @@ import pytest
 
 from cuplate import events
 from cuplate.cache import DiskTier, configure, prune
-from cuplate.cache.prune import target_bytes
+from cuplate.cache.pruning import target_bytes
 from cuplate.cache.touch import MOST_TOUCHES, note
 from cuplate.cubin import SEAL_BYTES
 from cuplate.errors import CacheError

@@ -189,3 +189,13 @@ def test_clear_empties_both_tiers_or_one(tmp_path: Path) -> None:
     assert disk_tier().get(b"k" * 32) == b"p"
     assert cache.clear() == 1
     assert disk_tier().get(b"k" * 32) is None
+
+
+def test_no_module_of_the_package_hides_a_function_of_its_front() -> None:
+    """Importing a module sets its name in the package: none may be that of a function which users call."""
+    modules = {path.stem for path in Path(cache.__file__).parent.glob("*.py")}
+    functions = {name for name in cache.__all__ if callable(getattr(cache, name))}
+    assert modules & functions <= {"stats"}  # imported before the function of that name is put over it
+    for _ in range(2):
+        cache.prune()
+        assert callable(cache.stats)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from dataclasses import dataclass
 
@@ -31,6 +32,7 @@ class DeviceFacts:
 _ARCH = re.compile(r"sm_(\d+)([af]?)\Z")
 
 
+@functools.cache  # asked before each load, of which it would be a sixth
 def runs_on(arch: str, device: str) -> bool:
     """Whether a cubin for `arch` can run on a device.
 

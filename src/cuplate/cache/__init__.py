@@ -28,7 +28,7 @@ from cuplate.config import UNLIMITED, SettingError
 if TYPE_CHECKING:
     from cuplate.cache.layers import Exported
     from cuplate.cache.program import Attached, ForeignStore, ProgramCache
-    from cuplate.cache.prune import Pruned
+    from cuplate.cache.pruning import Pruned
 
 __all__ = [
     "UNLIMITED",

@@ -31,7 +31,7 @@ from cuplate.errors import CacheError
 
 if TYPE_CHECKING:
     from cuplate.cache.engine import Engine
-    from cuplate.cache.prune import Pruned
+    from cuplate.cache.pruning import Pruned
 
 __all__ = ["DiskTier"]
 
@@ -103,6 +103,7 @@ class DiskTier:
         self.limit_bytes = limit_bytes
         self.eviction, self.time_to_live_s, self.on_error = eviction, time_to_live_s, on_error
         self._touches: dict[bytes, int] = {}
+        self._remembers = False
         self._secret = secret
         self.flights = (
             NodeFlights(f"{self.directory}.flights", cap_s=flight_wait_s, trusted=bool(secret), useful=self._may_write)
@@ -254,7 +255,7 @@ class DiskTier:
         Pruned
             What went and what is left; zeros when there is no store, or it cannot be written.
         """
-        from cuplate.cache.prune import Pruned, prune, remove_orphans
+        from cuplate.cache.pruning import Pruned, prune, remove_orphans
 
         if not os.path.lexists(os.path.join(self.directory, DATABASE)):
             return Pruned(limit_bytes=self.limit_bytes)
@@ -342,7 +343,9 @@ class DiskTier:
         if self.eviction in _BY_USE:
             with self._counting:
                 note(self._touches, key)
-            _flush_at_exit(self)
+            if not self._remembers:  # the first use: what is noted is written down at exit
+                self._remembers = True
+                _flush_at_exit(self)
 
     def _take_touches(self) -> dict[bytes, int]:
         with self._counting:
@@ -697,10 +700,9 @@ _used: weakref.WeakSet[DiskTier] = weakref.WeakSet()
 
 
 def _flush_at_exit(tier: DiskTier) -> None:
-    if tier not in _used:
-        if not _used:
-            atexit.register(_flush_all)
-        _used.add(tier)
+    if not _used:
+        atexit.register(_flush_all)
+    _used.add(tier)
 
 
 def _flush_all() -> None:

@@ -28,7 +28,7 @@ from cuplate.config import UNLIMITED
 from cuplate.cubin import seal, unseal
 
 if TYPE_CHECKING:
-    from cuplate.cache.prune import Pruned
+    from cuplate.cache.pruning import Pruned
 
 __all__ = ["FOLDER", "FilesTier"]
 
@@ -228,7 +228,7 @@ class FilesTier:
 
     def prune(self) -> Pruned:
         """Bring the files within the limit, and remove what is expired or half written. Never raises."""
-        from cuplate.cache.prune import Pruned
+        from cuplate.cache.pruning import Pruned
 
         before, gone, orphans = self.volume(), list[Row](), 0
         if self._health.may_write() and before:
@@ -254,7 +254,7 @@ class FilesTier:
         )
 
     def _prune(self, gone: list[Row]) -> None:
-        from cuplate.cache.prune import target_bytes
+        from cuplate.cache.pruning import target_bytes
 
         self._flush()
         self._list.refresh(all_parts=True)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
     from cuplate.cache.flight import NodeFlights
-    from cuplate.cache.prune import Pruned
+    from cuplate.cache.pruning import Pruned
 
 __all__ = ["NoStore", "Store", "Tier"]
 
@@ -123,7 +123,7 @@ class NoStore:
 
     def prune(self) -> Pruned:
         """Nothing went."""
-        from cuplate.cache.prune import Pruned
+        from cuplate.cache.pruning import Pruned
 
         return Pruned()
 
