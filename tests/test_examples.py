@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import re
 import subprocess
@@ -9,6 +10,9 @@ import sys
 from pathlib import Path
 
 import pytest
+
+from cuplate.kernels import matmul_epilogue
+from cuplate.testing import check
 
 ROOT = Path(__file__).parent.parent
 EXAMPLES = ROOT / "examples"
@@ -150,3 +154,20 @@ assert not p.check(options, raw)
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(EXAMPLES)])}
     done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("name", ["saxpy", "sgemm"])
+def test_the_examples_kernels_agree_with_their_references(name: str) -> None:
+    """On drawn calls, on the CPU backend with all checks on."""
+    file = EXAMPLES / {"saxpy": "saxpy.py", "sgemm": "existing_kernel.py"}[name]
+    spec = importlib.util.spec_from_file_location(f"example_{name}", file)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    assert check(getattr(module, name), arrays="numpy", examples=8).device == "cpu"
+
+
+def test_the_shipped_kernel_agrees_with_its_reference() -> None:
+    """matmul_epilogue on drawn calls, on the CPU backend with all checks on."""
+    assert check(matmul_epilogue, arrays="numpy", examples=12).device == "cpu"

@@ -127,3 +127,15 @@ def test_no_text_is_too_broken(pieces):
 def test_launch_bounds(text, bounds):
     """Of kernels that are no templates; the expression's first part."""
     assert analyse(text).bounds == bounds
+
+
+def test_every_header_that_a_message_promises_is_there():
+    """And none that says it is not: the list in the message is the list of files."""
+    from pathlib import Path
+
+    from cuplate.backend.cpu import source
+
+    shim = Path(source.__file__).parent / "shim"
+    assert all((shim / name).is_file() for name in source.SUPPORTED_HEADERS)
+    standard = {f"cuda/std/{path.name}" for path in (shim / "cuda" / "std").iterdir()}
+    assert standard <= source.SUPPORTED_HEADERS

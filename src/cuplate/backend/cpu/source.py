@@ -16,16 +16,20 @@ from dataclasses import dataclass, field
 
 __all__ = ["SUPPORTED_HEADERS", "Rewritten", "analyse", "rewrite"]
 
+_STANDARD = "array cassert cfloat climits cmath cstddef cstdint limits type_traits utility"
 SUPPORTED_HEADERS: frozenset[str] = frozenset(
     {
         "cooperative_groups.h",
         "cooperative_groups/memcpy_async.h",
         "cooperative_groups/reduce.h",
+        "cooperative_groups/scan.h",
         "cuda_bf16.h",
         "cuda_fp16.h",
         "cuda_pipeline_primitives.h",
         "cuda_runtime.h",
+        "math_constants.h",
         "mma.h",
+        *(f"cuda/std/{name}" for name in _STANDARD.split()),
     }
 )
 
