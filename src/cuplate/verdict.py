@@ -65,8 +65,9 @@ class _Speaker:
 
         # A race comes before what follows from it: reads of what the other thread has not written yet.
         first, *others = sorted(reports, key=lambda report: report.kind != "data race")
+        sentence = text(first, self.where)
         return KernelError(
-            f"{first.kind}: {text(first, self.where)}",
+            sentence if sentence.startswith(first.kind) else f"{first.kind}: {sentence}",
             template=self.excerpt(first.file, first.line, first.column),
             also=listing(others, self.where) or None,
             **self.common(reports),
