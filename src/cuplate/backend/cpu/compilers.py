@@ -204,6 +204,9 @@ def _identify(command: tuple[str, ...]) -> HostCompiler:
         version = found[1] if found else "unknown"
         target = re.search(r"^Target: (\S+)", text, re.MULTILINE)
         build = f"{text.splitlines()[0]} {target[1] if target else ''}".strip()
+        if family == "zig":  # which people know by its own number, not by that of the clang in it
+            version = _ask(command[:1], "version").strip()
+            build = f"zig {version} {build}"
     else:
         family = "gcc"
         version = _ask(command, "-dumpfullversion", "-dumpversion").strip()
