@@ -9,6 +9,7 @@ import sqlite3
 import subprocess
 import sys
 import time
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -224,7 +225,7 @@ def test_no_value_ever_lies_in_a_file_of_its_own(tier: DiskTier) -> None:
 def test_the_settings_are_those_of_the_design(tier: DiskTier) -> None:
     """What diskcache persists: no write on a hit, no memory map, everything in the row."""
     tier.put(key(1), b"p")
-    with sqlite3.connect(os.path.join(tier.directory, "cache.db")) as database:
+    with closing(sqlite3.connect(os.path.join(tier.directory, "cache.db"))) as database, database:
         settings = dict(database.execute("SELECT key, value FROM Settings"))
         journal = database.execute("PRAGMA journal_mode").fetchone()[0]
     database.close()

@@ -58,7 +58,7 @@ def test_sixteen_processes_on_one_key_read_nothing_or_all_of_one_writer(tmp_path
 
     def work(number: int) -> str:
         for base in rounds:
-            tier = DiskTier(str(base), write_wait_s=5.0, read_wait_s=1.0)
+            tier = DiskTier(str(base), write_wait_s=30.0, read_wait_s=1.0)
             for _ in range(3):
                 found = tier.get(KEY)
                 if found is not None and found not in pairs:

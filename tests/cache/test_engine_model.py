@@ -9,7 +9,7 @@ import sqlite3
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 from unittest.mock import patch
@@ -186,7 +186,7 @@ class Comparison(RuleBasedStateMachine):
         """The rows of the database are those of the model, and so is their sum."""
         if not hasattr(self, "tiers") or not os.path.exists(os.path.join(self.base, "v1", "cache.db")):
             return
-        with sqlite3.connect(os.path.join(self.base, "v1", "cache.db")) as database:
+        with closing(sqlite3.connect(os.path.join(self.base, "v1", "cache.db"))) as database, database:
             rows = dict(database.execute("SELECT key, length(value) FROM Cache"))
         database.close()
         assert rows == {key(n): row.size for n, row in self.model.rows.items()}

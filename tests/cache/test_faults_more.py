@@ -17,6 +17,7 @@ import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -461,5 +462,6 @@ def test_sqlite_is_what_must_not_run_there(tmp_path: Path) -> None:
     tier = DiskTier(str(tmp_path))
     tier.put(KEY, PAYLOAD)
     assert os.path.exists(os.path.join(tier.directory, "cache.db-shm"))
-    mode = sqlite3.connect(os.path.join(tier.directory, "cache.db")).execute("PRAGMA journal_mode").fetchone()
+    with closing(sqlite3.connect(os.path.join(tier.directory, "cache.db"))) as database:
+        mode = database.execute("PRAGMA journal_mode").fetchone()
     assert mode == ("wal",)

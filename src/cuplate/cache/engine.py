@@ -175,11 +175,15 @@ class Engine(diskcache.Cache):  # type: ignore[misc]
         # One for all threads (the tier's lock guards it): diskcache's own, one a thread, outlive their threads.
         if self._connection is None:
             connection = connect(self._real_directory, "mode=rwc", 0.0)
-            # Before anything is written, and then for good: most kernels fit one page, and a look-up reads one or two.
-            connection.execute(f"PRAGMA page_size = {_PAGE_BYTES}")
-            connection.execute("PRAGMA secure_delete = OFF")
-            connection.text_factory = _lenient  # a planted text that is no UTF-8 must not stop every open
-            connection.set_progress_handler(lambda: time.monotonic() > self.until + 1.0, _STEPS)
+            try:
+                # Before anything is written, and then for good: most kernels fit one page, a look-up reads one or two.
+                connection.execute(f"PRAGMA page_size = {_PAGE_BYTES}")
+                connection.execute("PRAGMA secure_delete = OFF")
+                connection.text_factory = _lenient  # a planted text that is no UTF-8 must not stop every open
+                connection.set_progress_handler(lambda: time.monotonic() > self.until + 1.0, _STEPS)
+            except BaseException:
+                connection.close()
+                raise
             self._connection = connection
         return self._connection
 

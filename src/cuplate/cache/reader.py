@@ -88,11 +88,15 @@ def connect(directory: str, query: str, busy_s: float) -> sqlite3.Connection:
     connection = sqlite3.connect(
         f"file:{uri}?{query}", uri=True, isolation_level=None, timeout=busy_s, check_same_thread=False
     )
-    connection.execute("PRAGMA trusted_schema = OFF")
-    # Said on every connection, since it is not stored: diskcache says it once, and its __init__ ends by closing that
-    # one. A power cut may lose the last puts, and never tears one.
-    connection.execute("PRAGMA synchronous = NORMAL")
-    connection.execute("PRAGMA mmap_size = 0")  # under mmap a cut file is a SIGBUS, not an exception
+    try:
+        connection.execute("PRAGMA trusted_schema = OFF")
+        # Said on every connection, since it is not stored: diskcache says it once, and its __init__ ends by closing
+        # that one. A power cut may lose the last puts, and never tears one.
+        connection.execute("PRAGMA synchronous = NORMAL")
+        connection.execute("PRAGMA mmap_size = 0")  # under mmap a cut file is a SIGBUS, not an exception
+    except BaseException:  # a damaged or locked file says so here
+        connection.close()
+        raise
     return connection
 
 
