@@ -434,7 +434,7 @@ def test_a_full_disk_is_not_tried_again_on_every_call(
     assert len(tried) == 1
     assert tier.state() == "resting"
     assert DiskTier(tier.base).get(KEY) is None
-    tier._rest_until = 0.0
+    tier._health._rest_until = 0.0
     assert tier.put(KEY, PAYLOAD)
     assert tier.get(KEY) == PAYLOAD
 

@@ -20,14 +20,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from cuplate import events
 from cuplate.cache import fork
 from cuplate.cache.directory import allocated_bytes, check_trust, make_private, open_lock, remove_set_aside, set_aside
-from cuplate.cache.faults import Fault, classify, tell
+from cuplate.cache.faults import Fault, classify
 from cuplate.cache.flight import NodeFlights
+from cuplate.cache.health import Health
 from cuplate.cache.policy import FORMAT
 from cuplate.cache.reader import DATABASE, Identity, Reader, identity
 from cuplate.cache.stats import count
 from cuplate.cache.touch import note, write_touches
 from cuplate.cubin import seal, unseal
-from cuplate.errors import CacheError
 
 if TYPE_CHECKING:
     from cuplate.cache.engine import Engine
@@ -40,11 +40,9 @@ T = TypeVar("T")
 _LOOK_AGAIN_S = 1.0
 _FORK_WAIT_S = 5.0
 _CLEAR_S = 60.0
-_FAILURES_UNTIL_OFF = 5
 _BUSY_UNTIL_REST = 3
 _QUARANTINES_UNTIL_OFF = 3
 _BY_USE = ("least-recently-used", "least-frequently-used")
-_SETTING = "CUPLATE_CACHE_DIR or CachePolicy(directory=...)"
 
 
 class DiskTier:
@@ -101,16 +99,19 @@ class DiskTier:
         self.base = os.path.abspath(base)
         self.directory = os.path.join(self.base, FORMAT)
         self.limit_bytes = limit_bytes
-        self.eviction, self.time_to_live_s, self.on_error = eviction, time_to_live_s, on_error
+        self.eviction, self.time_to_live_s = eviction, time_to_live_s
+        self._health = Health(self.directory, cooldown_s=cooldown_s, on_error=on_error)
         self._touches: dict[bytes, int] = {}
         self._remembers = False
         self._secret = secret
         self.flights = (
-            NodeFlights(f"{self.directory}.flights", cap_s=flight_wait_s, trusted=bool(secret), useful=self._may_write)
+            NodeFlights(
+                f"{self.directory}.flights", cap_s=flight_wait_s, trusted=bool(secret), useful=self._health.may_write
+            )
             if single_flight
             else None
         )
-        self._write_wait_s, self._read_wait_s, self._cooldown_s = write_wait_s, read_wait_s, cooldown_s
+        self._write_wait_s, self._read_wait_s = write_wait_s, read_wait_s
         # Two locks, so that a get never waits for a put. Re-entrant: a finalizer may look up while we hold one.
         self._reading, self._writing = threading.RLock(), threading.RLock()
         self._forking: list[Any] = []
@@ -118,13 +119,8 @@ class DiskTier:
         self._looked_at = 0.0
         self._engine: Engine | None = None
         self._engine_identity: Identity | None = None
-        self._off: str | None = None
-        self._read_only = False
-        self._rest_until = self._write_rest_until = 0.0
-        self._failures = self._busy_writes = 0
-        self._counting = threading.Lock()
-        counted = ("bad", "busy", "errors", "quarantines", "evictions", "refused_large", "refused_full")
-        self._counts: dict[str, int] = dict.fromkeys(counted, 0)
+        self._busy_writes = 0
+        self._noting = threading.Lock()  # of what was used
         fork.register(self)
 
     def __repr__(self) -> str:
@@ -187,7 +183,7 @@ class DiskTier:
         for gone, function, size in evicted:
             events.emit("evict", function, key=gone.hex(), tier="disk", bytes=size, limit_bytes=self.limit_bytes)
         if evicted:
-            self._count("evictions", len(evicted))
+            self._health.count("evictions", len(evicted))
             self._log_eviction(len(evicted))
 
     def delete(self, key: bytes) -> bool:
@@ -198,7 +194,7 @@ class DiskTier:
         key : bytes
             Digest.
         """
-        if self._may_write() and os.path.lexists(os.path.join(self.directory, DATABASE)):
+        if self._health.may_write() and os.path.lexists(os.path.join(self.directory, DATABASE)):
             return bool(self._write(lambda engine: engine.delete(key), self._write_wait_s)[0])
         return False
 
@@ -294,16 +290,11 @@ class DiskTier:
 
     def counters(self) -> Mapping[str, int]:
         """In this process, all threads: bad, busy, errors, quarantines, evictions, refused_large, refused_full."""
-        with self._counting:
-            return dict(self._counts)
+        return self._health.counters()
 
     def state(self) -> str:
         """``"on"``, ``"resting"`` after an error, ``"read only"``, or ``"off: "`` and the reason."""
-        if self._off is not None:
-            return f"off: {self._off}"
-        if time.monotonic() < self._rest_until:
-            return "resting"
-        return "read only" if self._read_only else "on"
+        return self._health.state()
 
     def close(self) -> None:
         """Write down what was used, and close both connections; the next operation opens them again."""
@@ -326,7 +317,7 @@ class DiskTier:
             False when it could not be written; it is forgotten then. Never raises, never warns.
         """
         touches = self._take_touches()
-        if not touches or not self._may_write() or not self._writing.acquire(timeout=wait_s):
+        if not touches or not self._health.may_write() or not self._writing.acquire(timeout=wait_s):
             return not touches
         try:
             if self._identity() is None:
@@ -341,14 +332,14 @@ class DiskTier:
 
     def _note_use(self, key: bytes) -> None:
         if self.eviction in _BY_USE:
-            with self._counting:
+            with self._noting:
                 note(self._touches, key)
             if not self._remembers:  # the first use: what is noted is written down at exit
                 self._remembers = True
                 _flush_at_exit(self)
 
     def _take_touches(self) -> dict[bytes, int]:
-        with self._counting:
+        with self._noting:
             taken, self._touches = self._touches, {}
         return taken
 
@@ -360,30 +351,22 @@ class DiskTier:
             return None, errors
         payload = unseal(key, blob, self._secret)
         if payload is None:  # the put after the compile overwrites it
-            self._count("bad")
-            tell(
-                self.on_error,
-                self.directory,
-                "bad entry",
-                f"cuplate: an entry of the disk cache {self.directory} is damaged or sealed with another secret; "
-                f"it is compiled again and overwritten (setting: {_SETTING}).",
-            )
-            return None, 1
+            return None, self._health.bad()
         return payload, 0
 
     def _read(self, query: Callable[[Reader], T], key: bytes | None) -> tuple[T | None, int]:
         """The query's answer and the number of errors; (None, ...) in every trouble."""
-        if self._off is not None or time.monotonic() < self._rest_until:
+        if not self._health.may_read():
             return None, 0
         if not self._reading.acquire(timeout=self._read_wait_s):
-            self._count("busy")
+            self._health.count("busy")
             return None, 1
         seen: Identity | None = None
         try:
             reader = self._current_reader()
             seen = reader.identity
             answer = query(reader)
-            self._failures = 0
+            self._health.well()
             return answer, 0
         except Exception as error:
             seen = seen or self._identity()
@@ -416,12 +399,8 @@ class DiskTier:
 
     # ---- writing -------------------------------------------------------------------------------------------------
 
-    def _may_write(self) -> bool:
-        now = time.monotonic()
-        return self._off is None and not self._read_only and now >= max(self._rest_until, self._write_rest_until)
-
     def _put(self, key: bytes, payload: bytes, tag: str) -> tuple[list[tuple[bytes, str, int]], int, bool]:
-        if not self._may_write():
+        if not self._health.may_write():
             return [], 0, False
         evicted: list[tuple[bytes, str, int]] = []
 
@@ -435,12 +414,12 @@ class DiskTier:
         except Exception as error:
             return [], self._trouble(error, None, writing=True), False
         if len(blob) > self._largest_bytes():
-            self._refuse_large(len(blob), tag)
+            self._health.refuse_large(len(blob), tag, self.limit_bytes)
             return [], 0, False
         touches = self._take_touches()
         stored, errors = self._write(store, self._write_wait_s)
         if not stored and touches:
-            with self._counting:  # for the next put; what was used meanwhile is later
+            with self._noting:  # for the next put; what was used meanwhile is later
                 self._touches = {**{k: n for k, n in touches.items() if k not in self._touches}, **self._touches}
         if stored is False:
             self._refuse_full(len(blob), tag)
@@ -450,14 +429,15 @@ class DiskTier:
         """The operation's answer and the number of errors; tried twice if the store vanished or looks damaged."""
         until = time.monotonic() + wait_s
         if not self._writing.acquire(timeout=self._write_wait_s):
-            self._count("busy")
+            self._health.count("busy")
             return None, 1
         try:
             for last in (False, True):
                 seen = self._engine_identity or self._identity()
                 try:
                     answer = operation(self._current_engine(until))
-                    self._failures = self._busy_writes = 0
+                    self._health.well()
+                    self._busy_writes = 0
                     return answer, 0
                 except Exception as error:
                     seen = self._identity() if seen is None else seen
@@ -490,19 +470,8 @@ class DiskTier:
         self._engine.until = until
         return self._engine
 
-    def _refuse_large(self, size: int, tag: str) -> None:
-        self._count("refused_large")
-        tell(
-            "warn" if self.on_error == "raise" else self.on_error,  # a limit is no trouble
-            self.directory,
-            "large entry",
-            f"cuplate: an entry of {size} bytes ({tag}) is above an eighth of the limit of the disk cache "
-            f"{self.directory} ({self.limit_bytes} bytes) and is not stored; raise CUPLATE_DISK_BYTES or "
-            "CachePolicy(disk_bytes=...).",
-        )
-
     def _refuse_full(self, size: int, tag: str) -> None:
-        self._count("refused_full")
+        self._health.count("refused_full")
         if _first(self.directory):
             full = f"cuplate: the disk cache {self.directory} is full ({self.limit_bytes} bytes)"
             what = f"{full} and its eviction is none: an entry of {size} bytes ({tag}) is not stored"
@@ -521,60 +490,21 @@ class DiskTier:
     ) -> int:
         """Do what the error asks for; the number of errors to count. Called with no lock held; never raises."""
         fault = classify(error)
-        if fault is Fault.ABSENT and not writing:
-            return 0
-        try:
-            self._handle(fault, error, seen, key, writing)
-        except CacheError as told:  # on_error="raise"
-            raise told from error
-        if self.on_error == "raise":
-            raise CacheError(f"the disk cache failed: {error}", directory=self.directory) from error
-        return 1
-
-    def _handle(self, fault: Fault, error: Exception, seen: Identity | None, key: bytes | None, writing: bool) -> None:
-        self._count("busy" if fault is Fault.BUSY else "errors")
-        if fault is Fault.BUSY:
-            self._busy(writing)
+        answer: Callable[[], object] | None = None
+        if fault is Fault.BUSY and writing:
+            answer = self._busy
         elif fault is Fault.DAMAGED and seen is not None:
-            self._quarantine(seen, key, error)
-        elif fault is Fault.READ_ONLY and writing:
-            self._read_only = True
-            self._warn("read only", f"cannot be written ({error})")
-        elif fault is Fault.REFUSED:
-            self._turn_off(str(error))
-        else:
-            self._rest(error)
 
-    def _busy(self, writing: bool) -> None:
-        if not writing:
-            return
+            def answer() -> None:
+                self._quarantine(seen, key, error)
+
+        return self._health.trouble(error, writing=writing, fault=fault, answer=answer)
+
+    def _busy(self) -> None:
         self._busy_writes += 1
         if self._busy_writes >= _BUSY_UNTIL_REST:
             self._busy_writes = 0
-            self._write_rest_until = time.monotonic() + self._cooldown_s
-            self._warn("busy", f"is locked by another process; nothing is stored for {self._cooldown_s:g} s")
-
-    def _rest(self, error: Exception) -> None:
-        self._failures += 1
-        self._rest_until = time.monotonic() + self._cooldown_s
-        if self._failures >= _FAILURES_UNTIL_OFF:
-            self._turn_off(f"{self._failures} errors in a row, the last: {type(error).__name__}: {error}")
-        else:
-            name = type(error).__name__
-            self._warn("error", f"failed ({name}: {error}) and is left alone for {self._cooldown_s:g} s")
-
-    def _turn_off(self, reason: str) -> None:
-        self._off = reason
-        self._warn("off", f"is off for this process: {reason}")
-
-    def _warn(self, cause: str, what: str) -> None:
-        tell(
-            self.on_error,
-            self.directory,
-            cause,
-            f"cuplate: the disk cache {self.directory} {what}. Kernels are compiled and kept in memory. "
-            f"Setting: {_SETTING}; CUPLATE_CACHE_DIR=off for no disk cache.",
-        )
+            self._health.rest_from_writes()
 
     def _quarantine(self, seen: Identity, key: bytes | None, error: Exception) -> None:
         """Set the whole directory aside in one rename: under the lock of every opener, and after a second look.
@@ -590,12 +520,12 @@ class DiskTier:
                     return
                 set_aside(self.directory)
         except Exception as failure:
-            self._rest(failure)
+            self._health.rest(failure)
             return
-        self._count("quarantines")
-        self._warn("damaged", f"was damaged ({error}) and has been set aside")
+        self._health.count("quarantines")
+        self._health.warn("damaged", f"was damaged ({error}) and has been set aside")
         if self.counters()["quarantines"] >= _QUARANTINES_UNTIL_OFF:
-            self._turn_off(f"damaged {_QUARANTINES_UNTIL_OFF} times, the last: {error}")
+            self._health.turn_off(f"damaged {_QUARANTINES_UNTIL_OFF} times, the last: {error}")
 
     def _still_bad(self, key: bytes | None) -> bool:
         if key is None:  # from a write, which has already been tried twice with a fresh connection
@@ -609,10 +539,6 @@ class DiskTier:
         except Exception as error:
             return classify(error) is Fault.DAMAGED
         return False
-
-    def _count(self, name: str, amount: int = 1) -> None:
-        with self._counting:
-            self._counts[name] += amount
 
     # ---- files ---------------------------------------------------------------------------------------------------
 
@@ -671,7 +597,8 @@ class DiskTier:
         """
         taken, self._forking = self._forking, []
         if child:
-            self._counting = threading.Lock()
+            self._noting = threading.Lock()
+            self._health.forget_lock()
             self._touches = {}  # the parent's to write down
             if self._reading not in taken:
                 _abandoned.append(self._reader)

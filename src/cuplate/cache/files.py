@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 from cuplate import events
 from cuplate.cache import fork
 from cuplate.cache.directory import check_trust, make_private
+from cuplate.cache.faults import Fault, classify
 from cuplate.cache.flight import NodeFlights
 from cuplate.cache.folder import BadFile, File, Folder, Row
 from cuplate.cache.health import Health
@@ -179,7 +180,7 @@ class FilesTier:
                 self._list.forget(key.hex())
                 return self._folder.remove(key.hex())
         except Exception as error:
-            self._health.trouble(error, writing=not isinstance(error, FileNotFoundError))
+            self._trouble(error, writing=not isinstance(error, FileNotFoundError))
             return False
 
     def entries(self, tag: str, *, limit: int = 16) -> Iterator[tuple[bytes, bytes]]:
@@ -215,7 +216,7 @@ class FilesTier:
             self._check_trust()
             return list(self._folder.all_rows())
         except Exception as error:
-            self._health.trouble(error)
+            self._trouble(error)
             return []
 
     def all(self) -> Iterator[tuple[bytes, str, bytes]]:
@@ -238,7 +239,7 @@ class FilesTier:
                 with self._lock:
                     self._prune(gone)
             except Exception as error:
-                self._health.trouble(error, writing=not isinstance(error, FileNotFoundError))
+                self._trouble(error, writing=not isinstance(error, FileNotFoundError))
         self._tell_evicted(gone)
         count("disk", evictions=len(gone))
         entries, entry_bytes = self.sums()
@@ -279,7 +280,7 @@ class FilesTier:
                     removed += self._folder.remove(row.name)
                 self._list = _Listing(self._folder)
         except Exception as error:
-            self._health.trouble(error, writing=not isinstance(error, FileNotFoundError))
+            self._trouble(error, writing=not isinstance(error, FileNotFoundError))
         return removed
 
     def volume(self) -> int:
@@ -321,7 +322,7 @@ class FilesTier:
         except BadFile as error:
             return None, self._health.bad(str(error))
         except Exception as error:
-            return None, self._health.trouble(error)
+            return None, self._trouble(error)
         self._health.well()
         self._touch(key.hex())
         return payload, 0
@@ -345,6 +346,11 @@ class FilesTier:
 
     # ---- writing -------------------------------------------------------------------------------------------------
 
+    def _trouble(self, error: Exception, *, writing: bool = False) -> int:
+        """What `Health.trouble` does; but a file server that does not answer is no lock that will go."""
+        stuck = classify(error) is Fault.BUSY and getattr(error, "errno", None) is not None
+        return self._health.trouble(error, writing=writing, fault=Fault.BROKEN if stuck else None)
+
     def _put(self, key: bytes, payload: bytes, tag: str) -> tuple[bool, int, list[Row]]:
         if not self._health.may_write():
             return False, 0, []
@@ -361,7 +367,7 @@ class FilesTier:
             except FileNotFoundError:  # somebody removed the folder under this put
                 return self._store(key, blob, tag)
         except Exception as error:
-            return False, self._health.trouble(error, writing=True), []
+            return False, self._trouble(error, writing=True), []
         finally:
             self._lock.release()
 

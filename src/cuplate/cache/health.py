@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from cuplate.cache.faults import Fault, classify, tell
 from cuplate.errors import CacheError
@@ -34,7 +34,7 @@ class Health:
         self._cooldown_s, self.on_error = cooldown_s, on_error
         self._off: str | None = None
         self._read_only = False
-        self._rest_until = 0.0
+        self._rest_until = self._write_rest_until = 0.0
         self._failures = 0
         self._lock = threading.Lock()
         self._counts: dict[str, int] = dict.fromkeys(_COUNTED, 0)
@@ -44,8 +44,13 @@ class Health:
         return self._off is None and time.monotonic() >= self._rest_until
 
     def may_write(self) -> bool:
-        """Nor read only."""
-        return not self._read_only and self.may_read()
+        """Nor read only, nor resting from writes."""
+        return not self._read_only and self.may_read() and time.monotonic() >= self._write_rest_until
+
+    def rest_from_writes(self) -> None:
+        """Write nothing for a while: another process holds the lock."""
+        self._write_rest_until = time.monotonic() + self._cooldown_s
+        self.warn("busy", f"is locked by another process; nothing is stored for {self._cooldown_s:g} s")
 
     def state(self) -> str:
         """``"on"``, ``"resting"``, ``"read only"``, or ``"off: "`` and the reason."""
@@ -69,17 +74,25 @@ class Health:
         """An operation succeeded: errors count from zero again."""
         self._failures = 0
 
-    def bad(self, reason: str) -> int:
+    def bad(self, reason: str = "") -> int:
         """An entry is damaged, or sealed with another secret; the number of errors to count."""
         self.count("bad")
+        because = f" ({reason})" if reason else ""
         self._say(
             "bad entry",
-            f"cuplate: an entry of the cache {self.directory} is damaged or sealed with another secret ({reason}); "
+            f"cuplate: an entry of the disk cache {self.directory} is damaged or sealed with another secret{because}; "
             f"it is compiled again and overwritten (setting: {_SETTING}).",
         )
         return 1
 
-    def trouble(self, error: Exception, *, writing: bool = False) -> int:
+    def trouble(
+        self,
+        error: Exception,
+        *,
+        writing: bool = False,
+        fault: Fault | None = None,
+        answer: Callable[[], object] | None = None,
+    ) -> int:
         """Do what an error asks for; the number of errors to count.
 
         Parameters
@@ -87,23 +100,38 @@ class Health:
         error : Exception
         writing : bool
             What was being done.
+        fault : Fault, optional
+            What the error means for this kind of store; default what it means for all.
+        answer : callable, optional
+            What this kind of store does about it, in place of what all do.
+
+        Raises
+        ------
+        CacheError
+            Only where the policy says ``on_error="raise"``.
         """
-        fault = classify(error)
-        if fault is Fault.BUSY and getattr(error, "errno", None) is not None:  # a file server that does not answer
-            fault = Fault.BROKEN
+        fault = fault or classify(error)
         if fault is Fault.ABSENT and not writing:
             return 0
-        self.count("busy" if fault is Fault.BUSY else "errors")
-        if fault is Fault.READ_ONLY and writing:
-            self._read_only = True
-            self.warn("read only", f"cannot be written ({error})")
-        elif fault is Fault.REFUSED:
-            self._turn_off(str(error))
-        elif fault is not Fault.BUSY:
-            self._rest(error)
+        try:
+            self._handle(fault, error, writing, answer)
+        except CacheError as told:  # on_error="raise"
+            raise told from error
         if self.on_error == "raise":
             raise CacheError(f"the disk cache failed: {error}", directory=self.directory) from error
         return 1
+
+    def _handle(self, fault: Fault, error: Exception, writing: bool, answer: Callable[[], object] | None) -> None:
+        self.count("busy" if fault is Fault.BUSY else "errors")
+        if answer is not None:
+            answer()
+        elif fault is Fault.READ_ONLY and writing:
+            self._read_only = True
+            self.warn("read only", f"cannot be written ({error})")
+        elif fault is Fault.REFUSED:
+            self.turn_off(str(error))
+        elif fault is not Fault.BUSY:
+            self.rest(error)
 
     def refuse_large(self, size: int, tag: str, limit_bytes: int) -> None:
         """An entry is above an eighth of the limit, which is no trouble."""
@@ -129,16 +157,18 @@ class Health:
         """In a forked child: another thread may have held it."""
         self._lock = threading.Lock()
 
-    def _rest(self, error: Exception) -> None:
+    def rest(self, error: Exception) -> None:
+        """Stay away for a while; after some times in a row, for good."""
         self._failures += 1
         self._rest_until = time.monotonic() + self._cooldown_s
         if self._failures >= _FAILURES_UNTIL_OFF:
-            self._turn_off(f"{self._failures} errors in a row, the last: {type(error).__name__}: {error}")
+            self.turn_off(f"{self._failures} errors in a row, the last: {type(error).__name__}: {error}")
         else:
             name = type(error).__name__
             self.warn("error", f"failed ({name}: {error}) and is left alone for {self._cooldown_s:g} s")
 
-    def _turn_off(self, reason: str) -> None:
+    def turn_off(self, reason: str) -> None:
+        """Use the store no more in this process."""
         self._off = reason
         self.warn("off", f"is off for this process: {reason}")
 
