@@ -15,6 +15,7 @@ import time
 import weakref
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from cuplate import events
@@ -494,10 +495,7 @@ class DiskTier:
         if fault is Fault.BUSY and writing:
             answer = self._busy
         elif fault is Fault.DAMAGED and seen is not None:
-
-            def answer() -> None:
-                self._quarantine(seen, key, error)
-
+            answer = partial(self._quarantine, seen, key, error)
         return self._health.trouble(error, writing=writing, fault=fault, answer=answer)
 
     def _busy(self) -> None:
