@@ -128,10 +128,13 @@ def make_content(binding: Binding, plan: Plan, *, memo: Store | None, target: Ta
         toolchain = nvrtc.toolchain(memo=memo)
         found = nvrtc.find_headers(source.text, binding.options, directories)
     except ToolchainError as error:
-        stored = _find_stored(source, binding.options, spec.arch, directories, checks, memo)
+        if memo is None:
+            raise
+        closure = headers.closure(source.text, directories=directories)
+        stored = _find_stored(source, binding.options, spec.arch, closure, checks, memo)
         if stored is None:
             raise
-        return _stored_only(stored, source, slots, spec.arch, parameters, error, directories)
+        return _stored_only(stored, source, slots, spec.arch, parameters, error, directories, closure)
     options = nvrtc.effective(binding.options, found)
     program_key = nvrtc.program_key_bytes(source, options, spec.arch, bytes.fromhex(found.closure.digest))
     key = make(source, options, toolchain, spec.arch, found.closure, program_key=program_key, checks=checks)
@@ -151,15 +154,12 @@ def make_content(binding: Binding, plan: Plan, *, memo: Store | None, target: Ta
 
 
 def _find_stored(
-    source: Source, options: Options, arch: str, directories: tuple[Path, ...], checks: str, memo: Store | None
+    source: Source, options: Options, arch: str, closure: headers.Closure, checks: str, memo: Store
 ) -> Key | None:
     """The key under which a store has the kernel, where no compiler is installed; see `cuplate.cache.layers.export`.
 
     Of what layers do not hold, a key that nothing is stored under: enough to say what is missing. None without layers.
     """
-    if memo is None:
-        return None
-    closure = headers.closure(source.text, directories=directories)
     asked = request(source, options, arch, closure, checks=checks)
     digest = memo.get(asked, again=True)
     record = memo.get(digest, again=True) if digest is not None else None
@@ -182,14 +182,14 @@ def _stored_only(
     parameters: str,
     error: ToolchainError,
     directories: tuple[Path, ...],
+    closure: headers.Closure,
 ) -> Content:
     """What can be loaded, and not built."""
-    files = headers.closure(source.text, directories=directories).files
 
     def no_compiler() -> NoReturn:
         raise error
 
     def unchanged() -> bool:
-        return headers.closure(source.text, directories=directories).files == files
+        return headers.closure(source.text, directories=directories).files == closure.files
 
     return Content(source, slots, key, arch, parameters, no_compiler, no_compiler, unchanged)

@@ -112,7 +112,7 @@ def dispatcher(
     return _make("\n".join(lines) + "\n", signature.function, namespace)
 
 
-def repeatable(signature: Signature, written: Sequence[str]) -> bool:
+def repeatable(signature: Signature) -> bool:
     """Whether calls of the very same objects can be told by identity, and all that is left of one is its launch.
 
     State that is updated in place and read again, buffers that are written again and again: such calls need no key.
@@ -120,14 +120,11 @@ def repeatable(signature: Signature, written: Sequence[str]) -> bool:
     Parameters
     ----------
     signature : Signature
-    written : sequence of str
-        Arrays that the kernel writes beside the outputs.
     """
     if signature.result_type is not None or signature.scalars or not signature.arrays:
         return False
-    if any(p.kind in ("any", "list") for p in signature.parameters):
-        return False  # such a value may change and stay the same object
-    return len(signature.outputs) == 1 or not signature.outputs
+    # A value of any other kind may change and stay the same object.
+    return not any(p.kind in ("any", "list") for p in signature.parameters)
 
 
 def same_call(signature: Signature, arrays: Sequence[Any], out: Any, parameters: Sequence[Any]) -> tuple[Any, ...]:

@@ -72,6 +72,7 @@ class HostBuild:
         self.source, self.options, self.target = source, options, target
         self.directories, self.checks, self._store = tuple(directories), checks, store
         self._closure = self._headers()
+        self._cuda_compiler = self._find_cuda_compiler()
         self.key = self._key()
 
     def _headers(self) -> Closure:
@@ -80,12 +81,12 @@ class HostBuild:
     def _key(self) -> key.Key:
         compiler = self.target.compiler
         toolchain = Toolchain(compiler.family, compiler.version, compiler.build, ())
-        more = (*self.target.ingredients(self.options), ("cuda compiler", self._cuda_compiler()))
+        more = (*self.target.ingredients(self.options), ("cuda compiler", self._cuda_compiler))
         return key.make(
             self.source, self.options, toolchain, self.target.arch, self._closure, checks=self.checks, more=more
         )
 
-    def _cuda_compiler(self) -> str:
+    def _find_cuda_compiler(self) -> str:
         """The NVRTC that is asked for its consent, or none."""
         try:
             toolchain = nvrtc.toolchain(memo=self._store)
@@ -155,7 +156,7 @@ class HostBuild:
         )
 
     def _ask_cuda_compiler(self) -> None:
-        if self._cuda_compiler() == "none":
+        if self._cuda_compiler == "none":
             return
         found = nvrtc.find_headers(self.source.text, self.options, self.directories)
         nvrtc.build(

@@ -198,7 +198,7 @@ class HotPath:
         aligned = self._aligned()
         key_of = key_function(self.signature, self._namespace, aligned, several_devices=self._several)
         self._namespace["_key_of"] = key_of
-        repeats = repeatable(self.signature, self.binding.mutates)
+        repeats = repeatable(self.signature)
         code = dispatcher(
             self.signature, self._namespace, aligned, several_devices=self._several, repeats=repeats
         ).__code__

@@ -6,7 +6,6 @@ import contextlib
 import ctypes
 import functools
 import os
-import threading
 import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -172,9 +171,6 @@ def run_on(device: int) -> contextlib.AbstractContextManager[None]:
     return contextlib.nullcontext()
 
 
-_loading = threading.Lock()
-
-
 def load(cubin: Cubin, device: int) -> HostKernel:
     """Load a host build.
 
@@ -184,8 +180,7 @@ def load(cubin: Cubin, device: int) -> HostKernel:
         It is of another version, or cannot be loaded.
     """
     del device  # there is one
-    with _loading:
-        return HostKernel(cubin)
+    return HostKernel(cubin)
 
 
 def check(grid: Grid, function: str) -> None:
