@@ -98,7 +98,16 @@ def test_a_thread_that_waits_for_another_of_its_block_by_a_volatile_read_goes_on
     assert out[0] == 7
 
 
+@pytest.fixture
+def interruptible():
+    """Ctrl-C as Python has it; a shell starts what it puts into the background with the signal ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 @pytest.mark.skipif(sys.platform == "win32", reason="no such signals")
+@pytest.mark.usefixtures("interruptible")
 @pytest.mark.parametrize("workers", [1, 2])
 def test_ctrl_c_stops_a_kernel_of_the_main_thread(compiled, workers):
     """KeyboardInterrupt is raised where the launch was called, long before the budget."""
@@ -111,6 +120,7 @@ def test_ctrl_c_stops_a_kernel_of_the_main_thread(compiled, workers):
     works(compiled)
 
 
+@pytest.mark.usefixtures("interruptible")
 def test_ctrl_c_leaves_a_kernel_of_another_thread_alone(compiled):
     """As in Python, the signal is the main thread's."""
     kernel = compiled(SPIN)
