@@ -548,10 +548,10 @@ def test_a_get_does_not_wait_for_a_put_of_another_thread(tier: DiskTier, monkeyp
     inside, done = threading.Event(), threading.Event()
     write = engine.Engine.write
 
-    def slow(self: object, *arguments: object) -> None:
+    def slow(self: object, *arguments: object, **more: object) -> None:
         inside.set()
         done.wait(10)
-        write(self, *arguments)
+        write(self, *arguments, **more)
 
     monkeypatch.setattr(engine.Engine, "write", slow)
     thread = threading.Thread(target=tier.put, args=(OTHER, PAYLOAD))

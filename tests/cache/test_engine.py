@@ -10,13 +10,14 @@ import sys
 import time
 from contextlib import closing
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 
 from cuplate import events
 from cuplate.cache import DiskTier, configure, prune
 from cuplate.cache.pruning import target_bytes
-from cuplate.cache.touch import MOST_TOUCHES, note
+from cuplate.cache.touch import MOST_TOUCHES, Uses
 from cuplate.cubin import SEAL_BYTES
 from cuplate.errors import CacheError
 
@@ -29,10 +30,10 @@ def key(number: int) -> bytes:
     return number.to_bytes(32, "big")
 
 
-def full(base: Path, kind: str, **more: float) -> DiskTier:
-    """A tier that ten entries, 0 to 9, have filled."""
+def full(base: Path, kind: str, *, entries: int = 10, **more: float) -> DiskTier:
+    """A tier that ten entries, 0 to 9, have filled; or one with fewer."""
     tier = DiskTier(str(base), limit_bytes=10 * SIZE, eviction=kind, **more)  # type: ignore[arg-type]
-    for number in range(10):
+    for number in range(entries):
         assert tier.put(key(number), bytes(1000), tag="f")
     return tier
 
@@ -185,6 +186,41 @@ def test_the_end_of_a_process_writes_its_uses_down_without_diskcache(tmp_path: P
     assert held(tier) == [0, *range(2, 11)]
 
 
+def uses_of(tier: DiskTier) -> list[int]:
+    """How often each entry was used, as it is written down, in the order in which they would go."""
+    with closing(sqlite3.connect(os.path.join(tier.directory, "cache.db"))) as connection:
+        return [n for (n,) in connection.execute("SELECT access_count FROM Cache ORDER BY access_time, rowid")]
+
+
+def test_a_put_that_evicts_nothing_writes_no_uses(tmp_path: Path) -> None:
+    """But it takes its place among them: what was used before it goes before it, when something has to go."""
+    tier = full(tmp_path, "least-recently-used", entries=8)
+    for number in range(8):
+        tier.get(key(number))
+    tier.put(key(8), bytes(1000))
+    tier.get(key(0))
+    tier.put(key(9), bytes(1000))
+    assert uses_of(tier) == [0] * 10
+    tier.put(key(10), bytes(1000))  # 1 was used first of those that were not used or stored again
+    assert held(tier) == [0, *range(2, 11)]
+    assert uses_of(tier) == [1, 1, 1, 1, 1, 1, 0, 2, 0, 0]  # 2 to 7, 8, 0, 9, 10
+    assert len(tier._uses) == 0
+
+
+def test_uses_that_are_due_are_written_by_any_put(tmp_path: Path) -> None:
+    """After 30 s, or 512 keys, other processes are to know."""
+    tier = full(tmp_path, "least-recently-used", entries=8)
+    tier.get(key(3))
+    with patch.object(time, "monotonic", lambda now=time.monotonic: now() + 31.0):
+        tier.put(key(8), bytes(1000))
+    assert uses_of(tier) == [0] * 7 + [1, 0]
+    for number in range(600):
+        tier._uses.note(key(10_000 + number))
+    tier.get(key(4))
+    tier.put(key(9), bytes(1000))
+    assert sum(uses_of(tier)) == 2
+
+
 def test_uses_are_kept_for_the_next_put_when_a_put_fails(tmp_path: Path) -> None:
     """A locked store loses the entry, not the order."""
     tier = full(tmp_path, "least-recently-used")
@@ -215,11 +251,12 @@ def test_writing_uses_down_never_raises_and_never_waits_long(tmp_path: Path) -> 
 
 def test_the_uses_remembered_are_bounded() -> None:
     """The earliest is forgotten."""
-    touches: dict[bytes, int] = {}
+    uses = Uses()
     for number in range(MOST_TOUCHES + 5):
-        note(touches, key(number))
-    note(touches, key(7))
-    assert len(touches) == MOST_TOUCHES
+        uses.note(key(number))
+    uses.note(key(7))
+    assert len(uses) == MOST_TOUCHES
+    touches, _ = uses.take()
     assert next(iter(touches)) == key(5)
     assert list(touches.items())[-1] == (key(7), 2)
 
@@ -232,7 +269,7 @@ def test_a_child_leaves_the_uses_to_its_parent(tmp_path: Path) -> None:
     child = os.fork()
     if child == 0:
         tier.flush()
-        os._exit(0 if not tier._touches else 1)
+        os._exit(0 if not len(tier._uses) else 1)
     assert os.waitpid(child, 0)[1] == 0
     assert tier.flush()
     with closing(sqlite3.connect(os.path.join(tier.directory, "cache.db"))) as connection:
@@ -248,7 +285,7 @@ def crowded(base: Path, kind: str, limit: int, *, seed: int = 1) -> DiskTier:
     sizes = random.Random(seed)
     number = 0
     while tier.sums()[1] < limit * 0.98:
-        tier.put(key(number), bytes(sizes.choice([5500, 5600, 8300, 11000])), tag="f")
+        tier.put(key(number), bytes(sizes.choice([2100, 2200, 2500, 3700])), tag="f")
         number += 1
     return tier
 

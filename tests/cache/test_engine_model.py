@@ -89,10 +89,20 @@ class Model:
             return False
         rest = {n: Row(**vars(r)) for n, r in self.rows.items()}
         self.rows.pop(number, None)
-        self.flush(tier)
+        waiting = self.pending[tier]
+        places = [self.event() for _ in waiting]
         place = self.event()
         self.rows[number] = Row(size, place, now, place)
         self.expire(now, spared=number)
+        if sum(r.size for r in self.rows.values()) > LIMIT and self.kind != "none":
+            for (used, times), at in zip(waiting.items(), places, strict=True):
+                if used in self.rows and used != number:
+                    self.rows[used].used = at
+                    self.rows[used].uses += times
+            self.pending[tier] = {}
+        elif waiting:  # no order is asked for: written down later, and this put in its place among them
+            waiting.pop(number, None)
+            waiting[number] = 0
         while sum(r.size for r in self.rows.values()) > LIMIT:
             if self.kind == "none":
                 self.rows = rest

@@ -27,7 +27,7 @@ from cuplate.cache.health import Health
 from cuplate.cache.policy import FORMAT
 from cuplate.cache.reader import DATABASE, Identity, Reader, identity
 from cuplate.cache.stats import count
-from cuplate.cache.touch import note, write_touches
+from cuplate.cache.touch import Uses, write_touches
 from cuplate.cubin import seal, unseal
 
 if TYPE_CHECKING:
@@ -102,7 +102,7 @@ class DiskTier:
         self.limit_bytes = limit_bytes
         self.eviction, self.time_to_live_s = eviction, time_to_live_s
         self._health = Health(self.directory, cooldown_s=cooldown_s, on_error=on_error)
-        self._touches: dict[bytes, int] = {}
+        self._uses = Uses()
         self._remembers = False
         self._secret = secret
         self.flights = (
@@ -121,7 +121,6 @@ class DiskTier:
         self._engine: Engine | None = None
         self._engine_identity: Identity | None = None
         self._busy_writes = 0
-        self._noting = threading.Lock()  # of what was used
         fork.register(self)
 
     def __repr__(self) -> str:
@@ -256,6 +255,7 @@ class DiskTier:
 
         if not os.path.lexists(os.path.join(self.directory, DATABASE)):
             return Pruned(limit_bytes=self.limit_bytes)
+        self.flush()  # the order of what goes
         before, until = self.volume(), time.monotonic() + _CLEAR_S
         orphans = 0
 
@@ -317,7 +317,7 @@ class DiskTier:
         bool
             False when it could not be written; it is forgotten then. Never raises, never warns.
         """
-        touches = self._take_touches()
+        touches, _ = self._uses.take()
         if not touches or not self._health.may_write() or not self._writing.acquire(timeout=wait_s):
             return not touches
         try:
@@ -333,16 +333,10 @@ class DiskTier:
 
     def _note_use(self, key: bytes) -> None:
         if self.eviction in _BY_USE:
-            with self._noting:
-                note(self._touches, key)
+            self._uses.note(key)
             if not self._remembers:  # the first use: what is noted is written down at exit
                 self._remembers = True
                 _flush_at_exit(self)
-
-    def _take_touches(self) -> dict[bytes, int]:
-        with self._noting:
-            taken, self._touches = self._touches, {}
-        return taken
 
     # ---- reading -------------------------------------------------------------------------------------------------
 
@@ -404,10 +398,13 @@ class DiskTier:
         if not self._health.may_write():
             return [], 0, False
         evicted: list[tuple[bytes, str, int]] = []
+        written = False
 
         def store(engine: Engine) -> bool:
-            fits = engine.write(key, blob, tag, touches)
+            nonlocal written
+            fits = engine.write(key, blob, tag, touches, due=due)
             evicted.extend(engine.evicted)
+            written = engine.touched
             return fits
 
         try:
@@ -417,11 +414,13 @@ class DiskTier:
         if len(blob) > self._largest_bytes():
             self._health.refuse_large(len(blob), tag, self.limit_bytes)
             return [], 0, False
-        touches = self._take_touches()
+        touches, due = self._uses.take()
         stored, errors = self._write(store, self._write_wait_s)
-        if not stored and touches:
-            with self._noting:  # for the next put; what was used meanwhile is later
-                self._touches = {**{k: n for k, n in touches.items() if k not in self._touches}, **self._touches}
+        if touches and not (stored and written):
+            if stored:  # stored anew, after all of them
+                touches.pop(key, None)
+                touches[key] = 0
+            self._uses.put_back(touches)
         if stored is False:
             self._refuse_full(len(blob), tag)
         return evicted, errors, bool(stored)
@@ -595,9 +594,8 @@ class DiskTier:
         """
         taken, self._forking = self._forking, []
         if child:
-            self._noting = threading.Lock()
             self._health.forget_lock()
-            self._touches = {}  # the parent's to write down
+            self._uses.forget()
             if self._reading not in taken:
                 _abandoned.append(self._reader)
                 self._reading, self._reader = threading.RLock(), None

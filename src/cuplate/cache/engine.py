@@ -23,7 +23,7 @@ import diskcache
 from diskcache.core import DEFAULT_SETTINGS, ENOVAL, METADATA, MODE_RAW, UNKNOWN
 
 from cuplate.cache.reader import connect
-from cuplate.cache.touch import touch
+from cuplate.cache.touch import STEP_S, first_stamp, touch
 
 __all__ = ["BytesDisk", "Engine"]
 
@@ -40,7 +40,9 @@ _SETTINGS = {
     "disk_min_file_size": 1 << 31,
 }
 _KNOWN = {*_SETTINGS, *METADATA}
-_PAGE_BYTES = 16384
+# A put dirties a dozen pages, most of them of indices; larger ones make it twice as long, and a look-up no shorter.
+_PAGE_BYTES = 4096
+_LOG_PAGES = 4096  # the log is worked in, with two syncs, every 16 MB
 _POLL_S = 0.002
 _STEPS = 200_000
 # All of them always, so that another kind of eviction never has to sort a full store first.
@@ -53,6 +55,10 @@ _ORDERS = {
     "least-recently-used": "access_time, rowid",
     "least-frequently-used": "access_count, access_time, rowid",
 }
+_INSERT = (
+    "INSERT INTO Cache (key, raw, store_time, access_time, expire_time, tag, size, mode, filename, value)"
+    " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+)
 _NEXT = "SELECT rowid, size, key, tag FROM Cache WHERE rowid != ? ORDER BY {} LIMIT 32"
 _EXPIRED = "SELECT rowid, size, key, tag FROM Cache WHERE store_time <= ? AND rowid != ? ORDER BY store_time LIMIT 32"
 _FOREIGN = "raw != 1 OR mode != 1 OR filename IS NOT NULL OR typeof(value) != 'blob' OR typeof(key) != 'blob'"
@@ -146,6 +152,8 @@ class Engine(diskcache.Cache):  # type: ignore[misc]
         self._real_directory = directory
         self._connection: sqlite3.Connection | None = None
         self._touches: Mapping[bytes, int] = {}
+        self._touches_due = self.touched = False
+        self._stamp = 0.0
         self._spared = 0
         self._sum_limit = limit_bytes
         self._eviction = eviction
@@ -176,9 +184,9 @@ class Engine(diskcache.Cache):  # type: ignore[misc]
         if self._connection is None:
             connection = connect(self._real_directory, "mode=rwc", 0.0)
             try:
-                # Before anything is written, and then for good: most kernels fit one page, a look-up reads one or two.
-                connection.execute(f"PRAGMA page_size = {_PAGE_BYTES}")
+                connection.execute(f"PRAGMA page_size = {_PAGE_BYTES}")  # before anything is written; then for good
                 connection.execute("PRAGMA secure_delete = OFF")
+                connection.execute(f"PRAGMA wal_autocheckpoint = {_LOG_PAGES}")
                 connection.text_factory = _lenient  # a planted text that is no UTF-8 must not stop every open
                 connection.set_progress_handler(lambda: time.monotonic() > self.until + 1.0, _STEPS)
             except BaseException:
@@ -233,7 +241,9 @@ class Engine(diskcache.Cache):  # type: ignore[misc]
                 sql("ROLLBACK")
             raise
 
-    def write(self, key: bytes, blob: bytes, tag: str, touches: Mapping[bytes, int]) -> bool:
+    def write(
+        self, key: bytes, blob: bytes, tag: str, touches: Mapping[bytes, int] | None = None, *, due: bool = False
+    ) -> bool:
         """Store one sealed entry, and evict others until the sum is within the limit.
 
         Parameters
@@ -242,8 +252,11 @@ class Engine(diskcache.Cache):  # type: ignore[misc]
             The entry; the blob counts with its seal.
         tag : str
             For :meth:`cuplate.cache.reader.Reader.tagged`.
-        touches : mapping of bytes to int
-            What was used before this put, in order, and how often; written in the same transaction.
+        touches : mapping of bytes to int, optional
+            What was used before this put, in order, and how often; written in the same transaction if entries have to
+            go, whose order it decides, or if it is due. :attr:`touched` says whether it was.
+        due : bool
+            Write them in any case.
 
         Returns
         -------
@@ -251,7 +264,7 @@ class Engine(diskcache.Cache):  # type: ignore[misc]
             False when it does not fit and nothing may go; then nothing has changed.
         """
         self.evicted = []
-        self._touches = touches
+        self._touches, self._touches_due, self.touched = touches or {}, due, False
         try:
             self.set(key, blob, tag=tag)
         except _Full:
@@ -267,17 +280,19 @@ class Engine(diskcache.Cache):  # type: ignore[misc]
         self._row_insert(key, raw, now, columns)
 
     def _row_insert(self, key: object, raw: object, now: float, columns: tuple[object, ...]) -> None:
-        stamp = touch(self._sql, self._touches, now)
-        super()._row_insert(key, raw, now, columns)
-        self._spared = int(self._sql("SELECT last_insert_rowid()").fetchall()[0][0])
-        if stamp != now:
-            self._sql("UPDATE Cache SET access_time = ? WHERE rowid = ?", (stamp, self._spared))
+        self._stamp = first_stamp(self._sql, now)
+        used = self._stamp + len(self._touches) * STEP_S  # after all that was used before it, written down or not
+        self._spared = int(self._sql(_INSERT, (key, raw, now, used, *columns)).lastrowid)
 
     def _cull(self, now: float, sql: Callable[..., Any], cleanup: object, limit: int | None = None) -> None:
         # After the clock was set back: an entry from the future would outlive its time.
         sql("UPDATE Cache SET store_time = ? WHERE store_time > ?", (now, now))
         self._expire(now, sql, _EXPIRED_A_PUT)
-        if self._sum(sql) <= self._sum_limit:
+        fits = self._sum(sql) <= self._sum_limit
+        if self._touches_due or not fits:
+            touch(sql, self._touches, self._stamp)
+            self.touched = True
+        if fits:
             return
         if self._eviction == "none":
             self._expire(now, sql, None)

@@ -1,7 +1,8 @@
-"""What was used, written down later: a hit writes nothing, the next put or the end of the process does, all at once."""
+"""What was used, written down later: a hit writes nothing, and a put only where entries have to go, or now and then."""
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -9,33 +10,97 @@ from typing import Any
 
 from cuplate.cache.reader import connect
 
-__all__ = ["MOST_TOUCHES", "note", "touch", "write_touches"]
+__all__ = ["MOST_TOUCHES", "STEP_S", "Uses", "first_stamp", "touch", "write_touches"]
 
 MOST_TOUCHES = 4096
-"""Uses that a process remembers; beyond that many keys the earliest is forgotten."""
+"""Keys that a process remembers; beyond that the earliest is forgotten."""
 
-_STEP_S = 1e-6
+STEP_S = 1e-6
+"""Between the stamps of two uses, seconds."""
+
+# A use dirties a page, so puts that need no order leave it alone; other processes are to know of it all the same.
+_DUE_KEYS = 512
+_DUE_S = 30.0
 _LATEST_S = 4e9  # the year 2096: later stamps were planted, and above them doubles no longer tell microseconds
 _POLL_S = 0.002
 _TOUCH = "UPDATE Cache SET access_time = ?, access_count = access_count + ? WHERE key = ? AND raw = 1"
 
 
-def note(touches: dict[bytes, int], key: bytes) -> None:
-    """Count a use; the order of the dictionary is that of the last uses.
+class Uses:
+    """The uses of one process that are not written down yet: keys in the order of their last use, and how often."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._times: dict[bytes, int] = {}
+        self._since = 0.0
+
+    def __len__(self) -> int:
+        return len(self._times)
+
+    def note(self, key: bytes) -> None:
+        """Count a use.
+
+        Parameters
+        ----------
+        key : bytes
+            Just found.
+        """
+        with self._lock:
+            times = self._times
+            if not times:
+                self._since = time.monotonic()
+            times[key] = times.pop(key, 0) + 1
+            self._trim()
+
+    def take(self) -> tuple[dict[bytes, int], bool]:
+        """What is remembered, to be written down, and whether that is due; nothing is remembered then."""
+        with self._lock:
+            taken, self._times = self._times, {}
+            due = len(taken) >= _DUE_KEYS or (bool(taken) and time.monotonic() - self._since >= _DUE_S)
+            return taken, due
+
+    def put_back(self, taken: Mapping[bytes, int]) -> None:
+        """Remember again what was not written down; what was used meanwhile came later.
+
+        Parameters
+        ----------
+        taken : mapping of bytes to int
+            From :meth:`take`.
+        """
+        with self._lock:
+            later = self._times
+            self._times = {k: n for k, n in taken.items() if k not in later}
+            self._times.update((k, n + taken.get(k, 0)) for k, n in later.items())
+            self._trim()
+
+    def _trim(self) -> None:
+        while len(self._times) > MOST_TOUCHES:
+            del self._times[next(iter(self._times))]
+
+    def forget(self) -> None:
+        """In a forked child: they are the parent's to write down, and a thread that is gone may hold the lock."""
+        self._lock = threading.Lock()
+        self._times = {}
+
+
+def first_stamp(sql: Callable[..., Any], now: float) -> float:
+    """A stamp later than every one in the table: now, unless the clock was set back. Inside a transaction.
 
     Parameters
     ----------
-    touches : dict of bytes to int
-        What is remembered so far.
-    key : bytes
-        Just found.
+    sql : callable
+        Executes a statement.
+    now : float
+        Seconds since the epoch.
     """
-    touches[key] = touches.pop(key, 0) + 1
-    if len(touches) > MOST_TOUCHES:
-        del touches[next(iter(touches))]
+    latest = sql("SELECT MAX(access_time) FROM Cache").fetchall()[0][0]
+    if latest is not None and not (type(latest) in (int, float) and latest < _LATEST_S):
+        sql("UPDATE Cache SET access_time = ? WHERE access_time IS NULL OR access_time >= ?", (now, _LATEST_S))
+        latest = now
+    return now if latest is None else max(now, latest + STEP_S)
 
 
-def touch(sql: Callable[..., Any], touches: Mapping[bytes, int], now: float) -> float:
+def touch(sql: Callable[..., Any], touches: Mapping[bytes, int], stamp: float) -> None:
     """Write uses down, inside a transaction.
 
     Parameters
@@ -44,23 +109,11 @@ def touch(sql: Callable[..., Any], touches: Mapping[bytes, int], now: float) -> 
         Executes a statement.
     touches : mapping of bytes to int
         Keys in the order of their last use, and how often each was used.
-    now : float
-        Seconds since the epoch.
-
-    Returns
-    -------
-    float
-        A stamp later than every one in the table: now, unless the clock was set back.
+    stamp : float
+        Of the first of them.
     """
-    latest = sql("SELECT MAX(access_time) FROM Cache").fetchall()[0][0]
-    if latest is not None and not (type(latest) in (int, float) and latest < _LATEST_S):
-        sql("UPDATE Cache SET access_time = ? WHERE access_time IS NULL OR access_time >= ?", (now, _LATEST_S))
-        latest = now
-    stamp = now if latest is None else max(now, latest + _STEP_S)
-    for key, times in touches.items():
-        sql(_TOUCH, (stamp, times, key))
-        stamp += _STEP_S
-    return stamp
+    for place, (key, times) in enumerate(touches.items()):
+        sql(_TOUCH, (stamp + place * STEP_S, times, key))
 
 
 def write_touches(directory: str, touches: Mapping[bytes, int], wait_s: float) -> None:
@@ -93,7 +146,7 @@ def write_touches(directory: str, touches: Mapping[bytes, int], wait_s: float) -
                 if "locked" not in str(error) or time.monotonic() > until:
                     raise
             time.sleep(_POLL_S)
-        touch(connection.execute, touches, time.time())
+        touch(connection.execute, touches, first_stamp(connection.execute, time.time()))
         connection.execute("COMMIT")
     finally:
         with suppress(sqlite3.Error):
