@@ -100,9 +100,9 @@ class Model:
                     self.rows[used].used = at
                     self.rows[used].uses += times
             self.pending[tier] = {}
-        elif waiting:  # no order is asked for: written down later, and this put in its place among them
+        else:  # no order is asked for: written down later, and this put in its place among them
             waiting.pop(number, None)
-            waiting[number] = 0
+            waiting.update({number: 0} if waiting else {})
         while sum(r.size for r in self.rows.values()) > LIMIT:
             if self.kind == "none":
                 self.rows = rest
@@ -186,9 +186,10 @@ class Comparison(RuleBasedStateMachine):
 
     @rule()
     def prune(self) -> None:
-        """What is expired goes; the rest fits already."""
+        """What is expired goes; the rest fits already. The tier's uses are written down before."""
         with self.clock():
             assert self.tiers[1].prune().within
+        self.model.flush(1)
         self.model.expire(self.now)
 
     @invariant()

@@ -402,7 +402,7 @@ class DiskTier:
 
         def store(engine: Engine) -> bool:
             nonlocal written
-            fits = engine.write(key, blob, tag, touches, due=due)
+            fits = engine.write(key, blob, tag, earlier, due=due)
             evicted.extend(engine.evicted)
             written = engine.touched
             return fits
@@ -415,12 +415,12 @@ class DiskTier:
             self._health.refuse_large(len(blob), tag, self.limit_bytes)
             return [], 0, False
         touches, due = self._uses.take()
+        earlier = {used: times for used, times in touches.items() if used != key}  # a row that is stored anew has no past
         stored, errors = self._write(store, self._write_wait_s)
-        if touches and not (stored and written):
-            if stored:  # stored anew, after all of them
-                touches.pop(key, None)
-                touches[key] = 0
+        if not stored:
             self._uses.put_back(touches)
+        elif earlier and not written:
+            self._uses.put_back({**earlier, key: 0})
         if stored is False:
             self._refuse_full(len(blob), tag)
         return evicted, errors, bool(stored)
