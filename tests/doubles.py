@@ -245,8 +245,8 @@ def install(monkeypatch: pytest.MonkeyPatch, devices: int = 1) -> Gpu:
         With ``array`` and ``hold`` to make arguments, and ``log`` of what was asked of it.
     """
     import cuplate.backend.cuda as package
-    from cuplate import cache
     from cuplate.backend import owners
+    from cuplate.cache import front
 
     gpu = Gpu(devices)
     gpu.cupy = _cupy(gpu)
@@ -254,7 +254,7 @@ def install(monkeypatch: pytest.MonkeyPatch, devices: int = 1) -> Gpu:
     monkeypatch.setitem(sys.modules, "cuplate.backend.cuda.device", gpu)
     monkeypatch.setattr(package, "device", gpu, raising=False)
     monkeypatch.setattr(owners, "_BY_TYPE", {})
-    monkeypatch.setattr(cache._process, "memory", None)
+    monkeypatch.setattr(front._process, "memory", None)
     return gpu
 
 

@@ -13,8 +13,7 @@ from jaxtyping import Float32
 
 from cuplate import Array, ArraySpec, CompileError, Inline, specialize
 from cuplate.baseline import FORMAT, Baseline, BaselineError, Figures, GrowthError, Record, read, table, write
-from cuplate.config import SettingError
-from cuplate.errors import ArgumentError
+from cuplate.errors import ArgumentError, SettingError
 from tests.bindings import first, more
 
 SAXPY = f"{first.__name__}.saxpy(x=float32, y=float32)"

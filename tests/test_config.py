@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from cuplate.config import UNLIMITED, VARIABLES, SettingError, Settings, scope, settings
+from cuplate.config import UNLIMITED, VARIABLES, Settings, scope, settings
+from cuplate.errors import SettingError
 
 
 @pytest.fixture(autouse=True)

@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from cuplate import events
-from cuplate.config import SettingError
+from cuplate.errors import SettingError
 from cuplate.events import Event, emit, subscribe
 
 

@@ -14,7 +14,7 @@ import pytest
 import cuplate
 
 SRC = Path(cuplate.__file__).parents[1]
-DOOR = ast.parse(Path(cuplate.__file__).read_text(encoding="utf-8"))
+DOORS = {door.__name__: door for door in (cuplate, cuplate.cache)}
 
 
 def fresh(code: str, *flags: str, **environment: str | None) -> str:
@@ -31,9 +31,10 @@ def fresh(code: str, *flags: str, **environment: str | None) -> str:
     return done.stdout
 
 
-def imported_for_checkers() -> dict[str, str]:
-    """Name -> module, from the front door's ``if TYPE_CHECKING`` block."""
-    block = next(n for n in DOOR.body if isinstance(n, ast.If) and ast.unparse(n.test) == "TYPE_CHECKING")
+def imported_for_checkers(door: str) -> dict[str, str]:
+    """Name -> module, from a front door's ``if TYPE_CHECKING`` block."""
+    source = ast.parse(Path(str(DOORS[door].__file__)).read_text(encoding="utf-8"))
+    block = next(n for n in source.body if isinstance(n, ast.If) and ast.unparse(n.test) == "TYPE_CHECKING")
     return {alias.name: str(n.module) for n in block.body if isinstance(n, ast.ImportFrom) for alias in n.names}
 
 
@@ -83,22 +84,23 @@ def test_dir_lists_every_public_name() -> None:
     assert fresh(code) == "[]\n"
 
 
-@pytest.mark.parametrize("name", cuplate.__all__)
-def test_every_public_name_resolves(name: str) -> None:
+@pytest.mark.parametrize(("door", "name"), [(door, name) for door in DOORS for name in DOORS[door].__all__])
+def test_every_public_name_resolves(door: str, name: str) -> None:
     """Each name of `__all__` is there, and is the one that type checkers see."""
-    module = imported_for_checkers().get(name)
-    value = getattr(cuplate, name)
+    module = imported_for_checkers(door).get(name)
+    value = getattr(DOORS[door], name)
     if module == "cuplate":
         assert value is sys.modules[f"cuplate.{name}"]
     elif module is not None:
         assert value is getattr(sys.modules[module], name)
 
 
-def test_checkers_see_every_public_name() -> None:
+@pytest.mark.parametrize("door", DOORS)
+def test_checkers_see_every_public_name(door: str) -> None:
     """The lazy table and the block for type checkers name the same things."""
-    public = {*cuplate.__all__} - {"__version__"}
-    assert public <= {*imported_for_checkers()}
-    assert {*imported_for_checkers()} == {*cuplate._HOME} | cuplate._MODULES
+    public = {*DOORS[door].__all__} - {"__version__"}
+    assert public <= {*imported_for_checkers(door)}
+    assert {*imported_for_checkers(door)} == {*DOORS[door]._HOME} | DOORS[door]._MODULES
 
 
 def test_every_error_is_public() -> None:
@@ -113,6 +115,24 @@ def test_specialize_stays_the_decorator(first: str) -> None:
     """`cuplate.specialize` is the function also after the module of the same name was imported."""
     code = f"{first}\nimport cuplate\nfrom cuplate import specialize as s\nprint(callable(s), s is cuplate.specialize)"
     assert fresh(code) == "True True\n"
+
+
+@pytest.mark.parametrize("first", ["import cuplate.cache.stats", "from cuplate.cache.stats import stats"])
+def test_stats_stays_the_function(first: str) -> None:
+    """`cuplate.cache.stats` likewise."""
+    assert (
+        fresh(f"{first}\nfrom cuplate import cache\nprint(cache.stats().disk.hits, cache.stats().disk.puts)") == "0 0\n"
+    )
+
+
+def test_a_look_up_loads_what_it_needs() -> None:
+    """One tier and its seal, no policy, no record, no statistics: each of them makes classes, which takes time."""
+    code = "import sys; before = {*sys.modules}; from cuplate.cache import DiskTier; print(*{*sys.modules} - before)"
+    ours = {name for name in fresh(code).split() if name.startswith("cuplate")}
+    light = ("counts", "directory", "disk", "faults", "flight", "fork", "health", "reader", "touch")
+    assert ours == {f"cuplate{name}" for name in ("", ".cache", ".errors", ".events", ".seal")} | {
+        f"cuplate.cache.{name}" for name in light
+    }
 
 
 def test_unknown_name_is_an_attribute_error() -> None:

@@ -30,7 +30,7 @@ binding
 plan
 dispatch
 render
-cubin
+cubin seal
 backend.protocol
 key
 cache
@@ -122,8 +122,8 @@ def test_a_room_never_imports_a_later_one(name: str) -> None:
 
 @pytest.mark.parametrize("name", [name for name in ROOM_MODULES if RANK.get(room(name), 0) <= RANK["specialize"]])
 def test_a_room_imports_rooms_not_the_front_door(name: str) -> None:
-    """`from cuplate import X` inside the walk would hide which room X is from."""
-    assert "cuplate" not in imports(name)
+    """`from cuplate import X` inside the walk would hide which room X is from; `cache` is itself such a door."""
+    assert ("cuplate" in imports(name)) == (name == "cuplate.cache")
 
 
 def test_imports_have_no_cycle() -> None:

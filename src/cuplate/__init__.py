@@ -38,6 +38,7 @@ __all__ = [
     "Options",
     "ParameterError",
     "ScalarOverflowError",
+    "SettingError",
     "ShapeError",
     "Specialized",
     "TemplateError",
@@ -95,6 +96,7 @@ if TYPE_CHECKING:
         LayoutError,
         ParameterError,
         ScalarOverflowError,
+        SettingError,
         ShapeError,
         TemplateError,
         ToolchainError,
@@ -127,24 +129,6 @@ _HOMES = {
 }
 _HOME = {name: module for module, names in _HOMES.items() for name in names}
 
-
-def __getattr__(name: str) -> object:
-    """Import what was asked for, once."""
-    from importlib import import_module
-
-    if name in _MODULES:
-        return import_module(f"{__name__}.{name}")
-    if name not in _HOME:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}", name=name, obj=sys.modules[__name__])
-    value: object = getattr(import_module(f"{__name__}.{_HOME[name]}"), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__, *_MODULES} - {"sys", "TYPE_CHECKING"})
-
-
 if TYPE_CHECKING:
     from types import ModuleType as _Module
 else:
@@ -152,10 +136,30 @@ else:
 
 
 class _FrontDoor(_Module):
+    """A package whose names are imported when they are first used: `_MODULES` are its rooms, `_HOME` has the others."""
+
+    if not TYPE_CHECKING:  # a checker would take every name for one that exists
+
+        def __getattr__(self, name: str) -> object:
+            """Import what was asked for, once."""
+            from importlib import import_module
+
+            names = vars(self)
+            if name in names["_MODULES"]:
+                return import_module(f"{self.__name__}.{name}")
+            if name not in names["_HOME"]:
+                raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}", name=name, obj=self)
+            names[name] = value = getattr(import_module(f"{self.__name__}.{names['_HOME'][name]}"), name)
+            return value
+
     def __setattr__(self, name: str, value: object) -> None:
         """Keep `cuplate.specialize` the function: importing the module of that name would put the module there."""
-        if name not in _HOME or not isinstance(value, _Module):
+        if name not in vars(self)["_HOME"] or not isinstance(value, _Module):
             super().__setattr__(name, value)
+
+    def __dir__(self) -> list[str]:
+        names = vars(self)
+        return sorted({*names, *names["__all__"], *names["_MODULES"]} - {"sys", "TYPE_CHECKING"})
 
 
 sys.modules[__name__].__class__ = _FrontDoor

@@ -15,8 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cuplate.arguments import ArraySpec
-from cuplate.config import SettingError
-from cuplate.errors import ArgumentError, CuplateError
+from cuplate.errors import ArgumentError, CuplateError, SettingError
 from cuplate.report import Report
 from cuplate.testing import reports
 

@@ -39,7 +39,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from cuplate import project
-from cuplate.project import SettingError
+from cuplate.errors import SettingError
 
 __all__ = [
     "CHECKS",
@@ -48,7 +48,6 @@ __all__ = [
     "OFF",
     "UNLIMITED",
     "VARIABLES",
-    "SettingError",
     "Settings",
     "cpu_settings",
     "said",

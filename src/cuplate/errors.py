@@ -24,6 +24,7 @@ __all__ = [
     "LayoutError",
     "ParameterError",
     "ScalarOverflowError",
+    "SettingError",
     "ShapeError",
     "TemplateError",
     "ToolchainError",
@@ -145,6 +146,10 @@ class KernelError(CuplateError, RuntimeError):
 
 class BudgetError(KernelError):
     """A kernel on the CPU backend did not end within its time, and was stopped."""
+
+
+class SettingError(CuplateError, ValueError):
+    """A setting, in code, in the environment or in pyproject.toml, is outside what is allowed."""
 
 
 class ToolchainError(CuplateError, RuntimeError):

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType, TracebackType
 from typing import Any, Literal, TypeAlias, get_args
 
-from cuplate.config import SettingError
+from cuplate.errors import SettingError
 
 __all__ = ["KINDS", "Event", "Kind", "Subscription", "caller_depth", "emit", "heard", "listeners", "say", "subscribe"]
 

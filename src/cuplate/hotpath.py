@@ -10,8 +10,8 @@ from typing import Any
 from cuplate import events
 from cuplate.arguments import product
 from cuplate.binding import Binding
+from cuplate.cache.counts import HitCounter
 from cuplate.cache.memory import Entry, next_tick
-from cuplate.cache.stats import HitCounter
 from cuplate.call import Call
 from cuplate.dispatch import RunnerShape, dispatcher, key_function, plan_values, repeatable, runner, same_call
 from cuplate.dtypes import DTYPES

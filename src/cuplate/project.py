@@ -13,17 +13,13 @@ import stat
 from dataclasses import dataclass, field
 from typing import Any
 
-from cuplate.errors import CuplateError
+from cuplate.errors import SettingError
 
-__all__ = ["FILE", "SettingError", "Table", "forget", "table"]
+__all__ = ["FILE", "Table", "forget", "table"]
 
 FILE = "pyproject.toml"
 _VARIABLE = "CUPLATE_CONFIG"
 _LARGEST_BYTES = 4 << 20
-
-
-class SettingError(CuplateError, ValueError):
-    """A setting, in code, in the environment or in pyproject.toml, is outside what is allowed."""
 
 
 @dataclass(frozen=True, slots=True)

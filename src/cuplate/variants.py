@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from cuplate import cache, config, events
 from cuplate.binding import Binding
-from cuplate.cache.stats import HitCounter, count
+from cuplate.cache.counts import HitCounter, count
 from cuplate.compile import Obtained, obtain
 from cuplate.content import Content, make_content
 from cuplate.cubin import Cubin, decode, encode

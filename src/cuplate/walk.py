@@ -13,8 +13,9 @@ from cuplate import cache, config, events
 from cuplate.arguments import product
 from cuplate.backend import owners
 from cuplate.binding import Binding, read_binding
+from cuplate.cache.counts import HitCounter
 from cuplate.cache.memory import Entry, next_tick
-from cuplate.cache.stats import CacheInfo, HitCounter
+from cuplate.cache.stats import CacheInfo
 from cuplate.call import Call, check_call
 from cuplate.compile import Flights
 from cuplate.content import Content

@@ -16,7 +16,7 @@ import pytest
 
 from cuplate import events
 from cuplate.cache import DiskTier, Store, reset, stats
-from cuplate.cubin import SEAL_BYTES
+from cuplate.seal import SEAL_BYTES
 
 
 def key(number: int) -> bytes:

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from cuplate.cache import DiskTier, reset, stats
-from cuplate.cubin import seal
+from cuplate.seal import seal
 
 diskcache = pytest.importorskip("diskcache")
 

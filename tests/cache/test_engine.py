@@ -18,8 +18,8 @@ from cuplate import events
 from cuplate.cache import DiskTier, configure, prune
 from cuplate.cache.pruning import target_bytes
 from cuplate.cache.touch import MOST_TOUCHES, Uses
-from cuplate.cubin import SEAL_BYTES
 from cuplate.errors import CacheError
+from cuplate.seal import SEAL_BYTES
 
 SIZE = 1000 + SEAL_BYTES
 KINDS = ("least-recently-used", "least-recently-stored", "least-frequently-used", "none")

@@ -20,7 +20,7 @@ from hypothesis import Phase, settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
 from cuplate.cache import DiskTier
-from cuplate.cubin import SEAL_BYTES
+from cuplate.seal import SEAL_BYTES
 
 LIMIT = 8000
 KINDS = ("least-recently-used", "least-recently-stored", "least-frequently-used", "none")

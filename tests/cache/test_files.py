@@ -18,8 +18,8 @@ import pytest
 from cuplate.cache import reset, stats
 from cuplate.cache.files import FOLDER, FilesTier
 from cuplate.cache.folder import Folder
-from cuplate.cubin import seal
 from cuplate.errors import CacheError, CacheWarning
+from cuplate.seal import seal
 
 KEY, OTHER = b"k" * 32, b"o" * 32
 PAYLOAD = os.urandom(6000)

@@ -21,7 +21,7 @@ from cuplate.cache import (
     memory_tier,
     set_policy,
 )
-from cuplate.config import SettingError
+from cuplate.errors import SettingError
 
 
 @pytest.fixture(autouse=True)

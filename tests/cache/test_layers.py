@@ -17,8 +17,9 @@ from cuplate import cache
 from cuplate.cache import CachePolicy, DiskTier, disk_tier, reset, set_policy, stats
 from cuplate.cache.files import FOLDER, FilesTier
 from cuplate.cache.layers import Layer, Layered, export, is_kernel, merge, toolchains
-from cuplate.cubin import Cubin, encode, seal
+from cuplate.cubin import Cubin, encode
 from cuplate.errors import CacheWarning
+from cuplate.seal import seal
 
 pytest.importorskip("diskcache")
 

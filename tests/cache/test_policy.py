@@ -9,7 +9,8 @@ import pytest
 
 from cuplate.cache import UNLIMITED, CachePolicy
 from cuplate.cache.policy import resolve
-from cuplate.config import SettingError, scope
+from cuplate.config import scope
+from cuplate.errors import SettingError
 
 
 def where() -> tuple[str | None, str]:

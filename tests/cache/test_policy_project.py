@@ -11,7 +11,8 @@ import pytest
 
 from cuplate import project
 from cuplate.cache import UNLIMITED, CachePolicy
-from cuplate.config import SettingError, settings
+from cuplate.config import settings
+from cuplate.errors import SettingError
 
 
 @pytest.fixture(autouse=True)

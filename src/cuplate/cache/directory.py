@@ -14,7 +14,19 @@ from contextlib import contextmanager, suppress
 
 from cuplate.cache.faults import Refused
 
-__all__ = ["allocated_bytes", "check_trust", "make_private", "open_lock", "remove_set_aside", "set_aside", "stores"]
+__all__ = [
+    "FORMAT",
+    "allocated_bytes",
+    "check_trust",
+    "make_private",
+    "open_lock",
+    "remove_set_aside",
+    "set_aside",
+    "stores",
+]
+
+FORMAT = "v1"
+"""Name of the folder below the cache directory; another format gets another name, so two versions never meet."""
 
 _KEPT_S = 7 * 86400.0
 _POLL_S = 0.002

@@ -20,15 +20,22 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from cuplate import events
 from cuplate.cache import fork
-from cuplate.cache.directory import allocated_bytes, check_trust, make_private, open_lock, remove_set_aside, set_aside
+from cuplate.cache.counts import count
+from cuplate.cache.directory import (
+    FORMAT,
+    allocated_bytes,
+    check_trust,
+    make_private,
+    open_lock,
+    remove_set_aside,
+    set_aside,
+)
 from cuplate.cache.faults import Fault, classify
 from cuplate.cache.flight import NodeFlights
 from cuplate.cache.health import Health
-from cuplate.cache.policy import FORMAT
 from cuplate.cache.reader import DATABASE, Identity, Reader, identity
-from cuplate.cache.stats import count
 from cuplate.cache.touch import Uses, write_touches
-from cuplate.cubin import seal, unseal
+from cuplate.seal import seal, unseal
 
 if TYPE_CHECKING:
     from cuplate.cache.engine import Engine
@@ -415,7 +422,9 @@ class DiskTier:
             self._health.refuse_large(len(blob), tag, self.limit_bytes)
             return [], 0, False
         touches, due = self._uses.take()
-        earlier = {used: times for used, times in touches.items() if used != key}  # a row that is stored anew has no past
+        earlier = {
+            used: times for used, times in touches.items() if used != key
+        }  # a row that is stored anew has no past
         stored, errors = self._write(store, self._write_wait_s)
         if not stored:
             self._uses.put_back(touches)

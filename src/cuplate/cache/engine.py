@@ -282,7 +282,7 @@ class Engine(diskcache.Cache):  # type: ignore[misc]
     def _row_insert(self, key: object, raw: object, now: float, columns: tuple[object, ...]) -> None:
         self._stamp = first_stamp(self._sql, now)
         used = self._stamp + len(self._touches) * STEP_S  # after all that was used before it, written down or not
-        self._spared = int(self._sql(_INSERT, (key, raw, now, used, *columns)).lastrowid)
+        self._spared = self._sql(_INSERT, (key, raw, now, used, *columns)).lastrowid or 0
 
     def _cull(self, now: float, sql: Callable[..., Any], cleanup: object, limit: int | None = None) -> None:
         # After the clock was set back: an entry from the future would outlive its time.

@@ -18,15 +18,14 @@ from typing import TYPE_CHECKING
 
 from cuplate import events
 from cuplate.cache import fork
-from cuplate.cache.directory import check_trust, make_private
+from cuplate.cache.counts import count
+from cuplate.cache.directory import FORMAT, check_trust, make_private
 from cuplate.cache.faults import Fault, classify
 from cuplate.cache.flight import NodeFlights
 from cuplate.cache.folder import BadFile, File, Folder, Row
 from cuplate.cache.health import Health
-from cuplate.cache.policy import FORMAT
-from cuplate.cache.stats import count
 from cuplate.config import UNLIMITED
-from cuplate.cubin import seal, unseal
+from cuplate.seal import seal, unseal
 
 if TYPE_CHECKING:
     from cuplate.cache.pruning import Pruned

@@ -19,18 +19,18 @@ from time import perf_counter
 from typing import Any
 
 from cuplate.cache import fork
-from cuplate.cache.directory import check_trust, make_private
+from cuplate.cache.counts import count
+from cuplate.cache.directory import FORMAT, check_trust, make_private
 from cuplate.cache.faults import Refused, tell
 from cuplate.cache.files import FOLDER
 from cuplate.cache.flight import NodeFlights
 from cuplate.cache.folder import BadFile, Folder
-from cuplate.cache.policy import FORMAT
 from cuplate.cache.program import ForeignStore
 from cuplate.cache.reader import DATABASE, Reader
-from cuplate.cache.stats import count
 from cuplate.cache.store import NoStore, Tier
-from cuplate.cubin import decode, seal, unseal
+from cuplate.cubin import decode
 from cuplate.errors import CacheError
+from cuplate.seal import seal, unseal
 
 __all__ = ["Exported", "Layer", "Layered", "export", "is_kernel", "merge", "toolchains"]
 

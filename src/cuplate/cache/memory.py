@@ -12,8 +12,8 @@ import time
 from collections.abc import Callable, Hashable, Iterator
 from typing import Any, Generic, TypeVar
 
+from cuplate.cache.counts import count
 from cuplate.cache.gate import Gate
-from cuplate.cache.stats import count
 
 __all__ = ["Entry", "MemoryTier", "next_tick"]
 

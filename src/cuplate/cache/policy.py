@@ -13,10 +13,10 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal
 
-from cuplate.config import CHOICES, OFF, UNLIMITED, SettingError, said
+from cuplate.config import CHOICES, OFF, UNLIMITED, said
+from cuplate.errors import SettingError
 
 __all__ = [
-    "FORMAT",
     "SMALLEST_DISK_BYTES",
     "CachePolicy",
     "EffectivePolicy",
@@ -26,9 +26,6 @@ __all__ = [
     "resolve",
     "resolve_directory",
 ]
-
-FORMAT = "v1"
-"""Name of the folder below the cache directory; another format gets another name, so two versions never meet."""
 
 SMALLEST_DISK_BYTES = 16_000_000
 """An empty store takes tens of kilobytes, one kernel up to megabytes: less than this only evicts."""

@@ -10,9 +10,9 @@ import time
 from collections.abc import Iterator
 from typing import Any, Protocol
 
+from cuplate.cache.counts import count
 from cuplate.cache.faults import warn_once
-from cuplate.cache.stats import count
-from cuplate.cubin import seal, unseal
+from cuplate.seal import seal, unseal
 
 __all__ = ["ForeignStore", "ProgramCache"]
 

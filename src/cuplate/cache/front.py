@@ -1,0 +1,423 @@
+"""The process's one cache: its tiers, the policy in force, and everything about them in one call."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from cuplate.cache import fork
+from cuplate.cache.counts import reset
+from cuplate.cache.gate import Gate
+from cuplate.cache.memory import MemoryTier
+from cuplate.cache.policy import NAMES, CachePolicy, EffectivePolicy, resolve
+from cuplate.cache.stats import stats
+from cuplate.cache.store import NoStore, Tier
+from cuplate.cache.tiers import make_tier
+from cuplate.config import UNLIMITED
+from cuplate.errors import SettingError
+
+if TYPE_CHECKING:
+    from cuplate.cache.layers import Exported
+    from cuplate.cache.program import Attached, ForeignStore, ProgramCache
+    from cuplate.cache.pruning import Pruned
+
+__all__ = [
+    "Cache",
+    "Configured",
+    "Info",
+    "attach",
+    "clear",
+    "configure",
+    "current_policy",
+    "disk_tier",
+    "exclusive",
+    "export",
+    "import_",
+    "info",
+    "memory_tier",
+    "prune",
+    "set_policy",
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Info:
+    """Limits, sizes and losses in one place; ``str()`` is a list.
+
+    Attributes
+    ----------
+    directory : str or None
+        Folder of the store; None for memory only.
+    disk_state : str
+        ``on``, ``resting``, ``read only`` or ``off: `` and the reason.
+    disk_entries, disk_entry_bytes : int
+        Entries, and the sum of their sealed sizes: what the limit bounds.
+    disk_file_bytes : int
+        What the files take on the disk: free pages, gaps, orphans and stores that were set aside included.
+    disk_limit_bytes : int
+        The limit.
+    disk_evictions, memory_evictions : int
+        Of this process, all threads.
+    memory_kernels, memory_limit_kernels : int
+        Loaded kernels, and the limit.
+    policy : EffectivePolicy
+        With the source of each value.
+    """
+
+    directory: str | None
+    disk_state: str
+    disk_entries: int
+    disk_entry_bytes: int
+    disk_file_bytes: int
+    disk_limit_bytes: int
+    disk_evictions: int
+    memory_kernels: int
+    memory_limit_kernels: int
+    memory_evictions: int
+    policy: EffectivePolicy
+
+    def __str__(self) -> str:
+        disk_limit, kernel_limit = (
+            "unlimited" if limit >= UNLIMITED else str(limit)
+            for limit in (self.disk_limit_bytes, self.memory_limit_kernels)
+        )
+        return "\n".join(
+            [
+                f"directory      {self.directory or 'none (memory only)'} ({self.disk_state})",
+                f"disk           {self.disk_entry_bytes} of {disk_limit} bytes in {self.disk_entries} entries, "
+                f"{self.disk_file_bytes} bytes on disk, {self.disk_evictions} evictions",
+                f"memory         {self.memory_kernels} of {kernel_limit} kernels, {self.memory_evictions} evictions",
+                self.policy.describe(),
+            ]
+        )
+
+
+class _Process:
+    """The one memory tier, the disk tiers by what they were asked to be, and the policy set in code."""
+
+    def __init__(self) -> None:
+        self.lock = threading.RLock()
+        self.policy = CachePolicy()
+        self.gate = Gate()
+        self.memory: MemoryTier[Any] | None = None
+        self.disks: dict[EffectivePolicy, Tier] = {}
+        self.attached: list[ForeignStore] = []
+        fork.register(self)
+
+    def before_fork(self) -> None:
+        self.lock.acquire()
+
+    def after_fork(self, *, child: bool) -> None:
+        self.lock.release()
+
+
+_process = _Process()
+
+
+def set_policy(policy: CachePolicy | None) -> CachePolicy:
+    """Use a policy for the whole process from now on.
+
+    Parameters
+    ----------
+    policy : CachePolicy or None
+        None goes back to environment, pyproject.toml and defaults. A lower memory limit trims at once; any other value
+        means another disk tier from the next look-up on.
+
+    Returns
+    -------
+    CachePolicy
+        The one before, to be put back.
+
+    Raises
+    ------
+    SettingError
+        The environment holds what is not allowed.
+    """
+    wanted = CachePolicy() if policy is None else policy
+    return _change({name: getattr(wanted, name) for name in NAMES})
+
+
+class Configured:
+    """What :func:`configure` returns; in ``with``, the values before come back when the block ends."""
+
+    __slots__ = ("before", "names")
+
+    def __init__(self, before: CachePolicy, names: tuple[str, ...]) -> None:
+        self.before = before
+        self.names = names
+
+    def __enter__(self) -> EffectivePolicy:
+        return current_policy()
+
+    def __exit__(self, *error: object) -> None:
+        # Only what this block set: blocks of two threads that set different values may end in any order.
+        _change({name: getattr(self.before, name) for name in self.names})
+
+
+def configure(policy: CachePolicy | None = None, /, **values: Any) -> Configured:
+    """Change the policy of the process, ``cuplate.configure(memory_kernels=64)``; in ``with``, until the block ends.
+
+    Parameters
+    ----------
+    policy : CachePolicy, optional
+        The whole policy, in the stead of what was configured before.
+    **values : object
+        Values of :class:`CachePolicy`; what is not named stays as it was configured, ``None`` leaves a value to
+        environment, pyproject.toml and default again.
+
+    Returns
+    -------
+    Configured
+        Use it in ``with``, or drop it.
+
+    Raises
+    ------
+    SettingError
+        A value or a name is not allowed, or both forms are mixed.
+    """
+    if policy is not None:
+        if values:
+            raise SettingError("configure() takes a policy or its values, not both.", given=", ".join(values))
+        return Configured(set_policy(policy), NAMES)
+    for name in values:
+        if name not in NAMES:
+            import difflib
+
+            near = difflib.get_close_matches(name, NAMES, n=1)
+            raise SettingError(
+                "a cache policy has no such value.",
+                given=name,
+                allowed=", ".join(NAMES),
+                try_=f"configure({near[0]}=...)" if near else None,
+            )
+    return Configured(_change(values), tuple(values))
+
+
+def _change(values: dict[str, Any]) -> CachePolicy:
+    """Set some values of the process's policy; the one before."""
+    with _process.lock:  # no other thread's values are lost between the look and the change
+        before = _process.policy
+        wanted = replace(before, **values)
+        effective = wanted.effective()
+        _process.policy, tier = wanted, _process.memory
+    if tier is not None:  # with no lock held: it tells of what it evicts
+        tier.limit = effective.memory_kernels
+    return before
+
+
+def current_policy(policy: CachePolicy | None = None) -> EffectivePolicy:
+    """The policy in force, every value decided; ``print`` shows each with where it came from.
+
+    Parameters
+    ----------
+    policy : CachePolicy, optional
+        Of a function's ``policy=``; default the process's alone.
+    """
+    return resolve(function=policy, code=_process.policy)
+
+
+def memory_tier() -> MemoryTier[Any]:
+    """The process's loaded kernels, made at the first call."""
+    effective = current_policy()
+    with _process.lock:
+        if _process.memory is None:
+            _process.memory = MemoryTier(effective.memory_kernels, gate=_process.gate)
+        return _process.memory
+
+
+def disk_tier(policy: CachePolicy | None = None) -> Tier | NoStore:
+    """The disk tier of a policy; equal settings share one tier. Touches nothing on the disk.
+
+    Parameters
+    ----------
+    policy : CachePolicy, optional
+        A function's own; default the process's.
+
+    Returns
+    -------
+    Tier or NoStore
+        A `DiskTier`; on a network file system, or without diskcache, a `FilesTier`; with layers below it, a `Layered`.
+        NoStore when nothing is to be stored, or there is no place for it.
+    """
+    tier = _own_tier(policy)
+    if not _process.attached:
+        return tier
+    from cuplate.cache.layers import Layered
+
+    if isinstance(tier, Layered):
+        return Layered(tier.top, tier.layers, _process.attached)
+    return Layered(tier, (), _process.attached)
+
+
+def _own_tier(policy: CachePolicy | None) -> Tier | NoStore:
+    effective = current_policy(policy)
+    key = replace(effective, memory_kernels=0, frozen=False, sources=())
+    tier = _process.disks.get(key)
+    if tier is not None:
+        return tier
+    # Made with no lock held: a fork stops the making of tiers first, and takes the other locks then.
+    tier = make_tier(effective)
+    if isinstance(tier, NoStore):  # another reason may hold the next time
+        return tier
+    with _process.lock:
+        return _process.disks.setdefault(key, tier)
+
+
+def attach(resource: ProgramCache, *, secret: bytes = b"") -> Attached:
+    """Look in, and write to, a program cache of another make below the disk tier of this process.
+
+    Parameters
+    ----------
+    resource : ProgramCacheResource
+        For example ``cuda.core.utils.FileStreamProgramCache()``. It may fail as it likes: that is a miss.
+    secret : bytes
+        Key of the seal on what is stored there.
+
+    Returns
+    -------
+    Attached
+        Close it, or use it in ``with``, to take the cache away again.
+    """
+    from cuplate.cache.program import Attached, ForeignStore
+
+    store = ForeignStore(resource, secret=secret)
+    _process.attached.append(store)
+    return Attached(_process.attached, store)
+
+
+def clear(*, memory: bool = True, disk: bool = True) -> int:
+    """Drop loaded kernels and stored entries; waits while another thread is in :func:`exclusive`.
+
+    Parameters
+    ----------
+    memory, disk : bool
+        Which tiers.
+
+    Returns
+    -------
+    int
+        Entries dropped, both tiers together.
+    """
+    dropped = 0
+    with _process.lock:
+        loaded = _process.memory
+    if memory and loaded is not None:
+        dropped += loaded.clear()
+    if disk:
+        with _process.gate.passing():  # wait, but clear with no lock held: another exclusive() may then come between
+            pass
+        dropped += disk_tier().clear()
+    return dropped
+
+
+def export(directory: str | os.PathLike[str], **choice: Any) -> Exported:
+    """Write the kernels of the disk cache, layers included, to a directory that can be a read-only layer anywhere.
+
+    Parameters
+    ----------
+    directory : path
+        Made if need be; what it holds already stays. Readable by everybody.
+    **choice : object
+        ``functions``, ``archs``, ``keys``: only these; ``secret``, by default the policy's; ``progress``, called with
+        the number of kernels so far. See :func:`cuplate.cache.layers.export`.
+
+    Returns
+    -------
+    Exported
+        What was written; ``print`` shows it.
+
+    Raises
+    ------
+    OSError
+        The directory cannot be written.
+    """
+    from cuplate.cache.layers import export
+
+    return export(disk_tier(), directory, **{"secret": current_policy().secret, **choice})
+
+
+def import_(directory: str | os.PathLike[str], *, secret: bytes | None = None, **more: Any) -> Exported:
+    """Merge what :func:`export` wrote, or a copy of a cache directory, into the disk cache; equal keys stay.
+
+    Parameters
+    ----------
+    directory : path
+    secret : bytes, optional
+        Key of the seal there; default the policy's.
+    **more : object
+        ``progress``, called with the number of kernels so far.
+
+    Returns
+    -------
+    Exported
+        What was merged; ``print`` shows it.
+    """
+    from cuplate.cache.layers import Layer, merge
+
+    policy = current_policy()
+    layer = Layer(directory, secret=policy.secret if secret is None else secret, on_error=policy.on_error)
+    return merge(layer, disk_tier(), **more)
+
+
+def prune() -> Pruned:
+    """Make the files of the disk cache fit: within the limit, a tenth of it and 1 MB.
+
+    Expired entries, orphans, set-aside stores and free pages go first, then entries in the order of the policy.
+
+    Returns
+    -------
+    Pruned
+        What went and what is left; ``print`` shows it.
+    """
+    return disk_tier().prune()
+
+
+def info() -> Info:
+    """Limits, sizes, evictions, directory and policy, in one call; reads the store, writes nothing."""
+    effective = current_policy()
+    tier = disk_tier()
+    entries, entry_bytes = tier.sums()
+    with _process.lock:
+        loaded = _process.memory
+    return Info(
+        directory=tier.directory,
+        disk_state=tier.state(),
+        disk_entries=entries,
+        disk_entry_bytes=entry_bytes,
+        disk_file_bytes=tier.volume(),
+        disk_limit_bytes=effective.disk_bytes if tier.directory is not None else 0,
+        disk_evictions=stats(all_threads=True).disk.evictions,
+        memory_kernels=0 if loaded is None else len(loaded),
+        memory_limit_kernels=effective.memory_kernels,
+        memory_evictions=stats(all_threads=True).memory.evictions,
+        policy=effective,
+    )
+
+
+class Cache:
+    """The cache as :func:`exclusive` hands it over."""
+
+    stats = staticmethod(stats)
+    reset = staticmethod(reset)
+    clear = staticmethod(clear)
+    info = staticmethod(info)
+
+
+@contextmanager
+def exclusive() -> Iterator[Cache]:
+    """Keep what is loaded: other threads' ``clear()`` waits and no loaded kernel is evicted until the block ends.
+
+    Re-entrant in its thread; released by an exception; what has piled up above the limit is trimmed at the end. Works
+    without a GPU. Look-ups, compiles and launches of other threads go on.
+
+    Yields
+    ------
+    Cache
+        ``stats``, ``reset``, ``clear`` and ``info``; the holder's own ``clear`` does not wait.
+    """
+    with _process.gate.exclusive():
+        yield Cache()
