@@ -484,7 +484,7 @@ class Walk:
 
     def cache_info(self) -> CacheInfo:
         """This function's counts, all threads together."""
-        return self.counter.info(variants=len(self.variants))
+        return CacheInfo(**self.counter.total(), variants=len(self.variants))
 
     def cache_clear(self) -> None:
         """Forget plans, renders and loaded kernels; what is on disk stays."""

@@ -72,7 +72,7 @@ def test_hits_of_the_hot_path_are_memory_hits() -> None:
 
 
 def test_a_function_s_own_counts() -> None:
-    """info() sums over all threads, ended ones included, or gives the calling thread's own."""
+    """total() sums over all threads, ended ones included, or gives the calling thread's own."""
     counter = HitCounter.of_function()
     counter.cell.hits += 2
     counter.cell.compiles += 1
@@ -84,10 +84,8 @@ def test_a_function_s_own_counts() -> None:
 
     run(other)
     run(other)
-    info = counter.info(variants=1)
-    assert (info.hits, info.misses, info.compiles, info.disk_hits, info.variants) == (12, 2, 1, 2, 1)
-    own = counter.info(all_threads=False)
-    assert (own.hits, own.misses, own.compiles, own.disk_hits) == (2, 0, 1, 0)
+    assert counter.total() == {"hits": 12, "misses": 2, "compiles": 1, "disk_hits": 2}
+    assert counter.total(all_threads=False) == {"hits": 2, "misses": 0, "compiles": 1, "disk_hits": 0}
 
 
 def test_a_function_that_is_gone_leaves_its_hits() -> None:
@@ -124,7 +122,7 @@ def test_ten_thousand_threads_cost_no_memory() -> None:
     finally:
         tracemalloc.stop()
     now = stats(all_threads=True)
-    assert counter.info().hits == 10_000
+    assert counter.total()["hits"] == 10_000
     assert now.memory.hits - before.memory.hits == 10_000
     assert now.disk.misses - before.disk.misses == 10_000
     assert grown < 50_000  # bytes; a cell of each thread would be two thousand times 2 kB

@@ -11,19 +11,28 @@ from __future__ import annotations
 import threading
 import weakref
 from collections import deque
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import Protocol
 
 from cuplate.cache import fork
 
-if TYPE_CHECKING:
-    from cuplate.cache.stats import CacheInfo
-
-__all__ = ["Counts", "HitCounter", "count", "of_all_threads", "of_this_thread", "reset"]
+__all__ = [
+    "Counts",
+    "HitCounter",
+    "Observer",
+    "count",
+    "observers",
+    "of_all_threads",
+    "of_this_thread",
+    "reset",
+    "tell",
+    "tell_no_more",
+]
 
 _TIERS = ("memory", "disk", "compile")
 _NAMES = {"compile": ("compiles", "errors", "written_bytes", "seconds")}
 _TIER_NAMES = ("hits", "misses", "puts", "evictions", "errors", "read_bytes", "written_bytes", "seconds")
-_FUNCTION_NAMES = ("hits", "misses", "compiles", "disk_hits")
+_FUNCTION_NAMES: tuple[str, ...] = ("hits", "misses", "compiles", "disk_hits")
 
 Counts = dict[str, dict[str, float]]
 
@@ -171,37 +180,67 @@ class HitCounter(threading.local):
         """A fresh counter for one function."""
         return cls(_Record())
 
-    def info(self, *, all_threads: bool = True, variants: int = 0) -> CacheInfo:
-        """The function's counts since it was decorated.
+    def total(self, *, all_threads: bool = True) -> dict[str, int]:
+        """The function's counts since it was decorated, by the names of :class:`cuplate.cache.stats.CacheInfo`.
 
         Parameters
         ----------
         all_threads : bool
             Sum over all threads, ended ones included; False for the calling thread's own.
-        variants : int
-            Passed through: only the function knows how many variants it holds.
-
-        Returns
-        -------
-        CacheInfo
-            Frozen counts.
         """
-        from cuplate.cache.stats import CacheInfo
-
         if not all_threads:
-            return CacheInfo(**{name: getattr(self.cell, name) for name in _FUNCTION_NAMES}, variants=variants)
+            return {name: getattr(self.cell, name) for name in _FUNCTION_NAMES}
         with _registry.lock:
             _registry.fold()
             total = dict(self.record.ended)
             for cell in self.record.cells:
                 for name in _FUNCTION_NAMES:
                     total[name] += getattr(cell, name)
-        return CacheInfo(**total, variants=variants)
+        return total
 
 
 _ended_threads: deque[_ThreadCell] = deque()
 _registry = _Registry()
 _mine = _Mine()
+
+
+class Observer(Protocol):
+    """Somebody who is told of every :func:`count`; never of hits of the hot path."""
+
+    def observe(self, tier: str, amounts: Mapping[str, float]) -> None:
+        """In the thread that counts."""
+
+
+_observers: tuple[Observer, ...] = ()  # replaced as a whole, so that it is read without a lock
+
+
+def tell(observer: Observer) -> None:
+    """Tell an observer from now on.
+
+    Parameters
+    ----------
+    observer : Observer
+    """
+    global _observers
+    with _registry.lock:
+        _observers = (*_observers, observer)
+
+
+def tell_no_more(observer: Observer) -> None:
+    """Undo :func:`tell`; an observer that is not told stays so.
+
+    Parameters
+    ----------
+    observer : Observer
+    """
+    global _observers
+    with _registry.lock:
+        _observers = tuple(other for other in _observers if other is not observer)
+
+
+def observers() -> tuple[Observer, ...]:
+    """Who is told now, the first first."""
+    return _observers
 
 
 def count(tier: str, **amounts: float) -> None:
@@ -217,6 +256,8 @@ def count(tier: str, **amounts: float) -> None:
     mine = _mine.cell.counts[tier]
     for name, amount in amounts.items():
         mine[name] += amount
+    for observer in _observers:
+        observer.observe(tier, amounts)
 
 
 def of_this_thread() -> Counts:

@@ -21,6 +21,7 @@ from cuplate.config import UNLIMITED
 from cuplate.errors import SettingError
 
 if TYPE_CHECKING:
+    from cuplate.cache.latency import Latencies
     from cuplate.cache.layers import Exported
     from cuplate.cache.program import Attached, ForeignStore, ProgramCache
     from cuplate.cache.pruning import Pruned
@@ -38,7 +39,9 @@ __all__ = [
     "export",
     "import_",
     "info",
+    "latencies",
     "memory_tier",
+    "openmetrics",
     "prune",
     "set_policy",
 ]
@@ -396,6 +399,35 @@ def info() -> Info:
         memory_evictions=stats(all_threads=True).memory.evictions,
         policy=effective,
     )
+
+
+def latencies() -> Latencies:
+    """Measure how long look-ups, stores and compiles take, from now on and in all threads.
+
+    Returns
+    -------
+    Latencies
+        Close it, or use it in ``with``, to stop; ``print`` shows a table, ``histograms()`` gives the numbers.
+    """
+    from cuplate.cache.latency import Latencies
+
+    return Latencies()
+
+
+def openmetrics() -> str:
+    """Counts of all threads, sizes, and the histograms of the oldest :func:`latencies` still open, as OpenMetrics text.
+
+    Returns
+    -------
+    str
+        To be served as :data:`cuplate.cache.exposition.CONTENT_TYPE`, or written to a file that is collected.
+    """
+    from cuplate.cache.exposition import expose
+    from cuplate.cache.latency import running
+
+    measured = running()
+    histograms = measured[0].histograms() if measured else ()
+    return expose(stats(all_threads=True), info(), histograms)
 
 
 class Cache:

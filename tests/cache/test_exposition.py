@@ -1,0 +1,78 @@
+"""The OpenMetrics text, read back by the parser of the Prometheus project."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from prometheus_client.openmetrics.parser import text_string_to_metric_families
+
+from cuplate import CachePolicy, cache
+from cuplate.cache import configure, counts, disk_tier, latencies, openmetrics
+
+
+def families() -> dict[str, Any]:
+    """The text, parsed; the parser refuses what the specification forbids."""
+    return {family.name: family for family in text_string_to_metric_families(openmetrics())}
+
+
+def value(family: Any, **labels: str) -> float:
+    """The one sample with these labels."""
+    (found,) = [s.value for s in family.samples if s.labels == labels]
+    return float(found)
+
+
+@pytest.fixture(autouse=True)
+def own_directory(tmp_path: Path) -> Any:
+    """A store of the test's own."""
+    with configure(CachePolicy(directory=tmp_path)):
+        yield
+
+
+def test_it_says_what_the_statistics_say() -> None:
+    """Every count of every tier, of all threads, under its unit."""
+    tier = disk_tier()
+    tier.get(b"k" * 32)
+    tier.put(b"k" * 32, b"payload")
+    tier.get(b"k" * 32)
+    found, said = families(), cache.stats(all_threads=True)
+    for tier_name in ("memory", "disk"):
+        for name in ("hits", "misses", "puts", "evictions", "errors", "read_bytes", "written_bytes", "seconds"):
+            family = found[f"cuplate_cache_{name}"]
+            assert value(family, tier=tier_name) == pytest.approx(getattr(getattr(said, tier_name), name))
+            assert family.unit == {"read_bytes": "bytes", "written_bytes": "bytes", "seconds": "seconds"}.get(name, "")
+    assert value(found["cuplate_compiles"]) == said.compile.compiles
+    assert value(found["cuplate_compile_seconds"]) == pytest.approx(said.compile.seconds)
+
+
+def test_it_says_what_info_says() -> None:
+    """Sizes and limits are gauges; what has no limit has an infinite one."""
+    disk_tier().put(b"k" * 32, b"payload")
+    found, said = families(), cache.info()
+    for name in ("disk_entries", "disk_entry_bytes", "disk_file_bytes", "disk_limit_bytes", "memory_kernels"):
+        assert value(found[f"cuplate_{name}"]) == getattr(said, name)
+        assert found[f"cuplate_{name}"].type == "gauge"
+    with configure(disk_bytes=cache.UNLIMITED):
+        assert value(families()["cuplate_disk_limit_bytes"]) == float("inf")
+
+
+def test_histograms_only_when_asked_for() -> None:
+    """Off by default; on, the buckets are cumulated and end at infinity."""
+    assert "cuplate_operation_seconds" not in families()
+    with latencies():
+        for seconds in (3e-6, 0.3, 1000.0):
+            counts.count("compile", compiles=1, seconds=seconds)
+        family = families()["cuplate_operation_seconds"]
+    assert family.type == "histogram"
+    labels = {"tier": "compile", "operation": "compile"}
+    buckets = {s.labels["le"]: s.value for s in family.samples if s.name.endswith("_bucket")}
+    assert (buckets["2e-06"], buckets["5e-06"], buckets["0.5"], buckets["50.0"], buckets["+Inf"]) == (0, 1, 2, 2, 3)
+    assert [s.value for s in family.samples if s.name.endswith("_count") and s.labels == labels] == [3]
+    assert [s.value for s in family.samples if s.name.endswith("_sum")] == [pytest.approx(1000.300003)]
+    assert "cuplate_operation_seconds" not in families()
+
+
+def test_the_text_ends_as_it_must() -> None:
+    """Whoever reads half of it can tell."""
+    assert openmetrics().endswith("\n# EOF\n")
