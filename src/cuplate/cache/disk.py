@@ -152,12 +152,15 @@ class DiskTier:
             ``on_error="raise"``.
         """
         start = time.perf_counter()
-        payload, errors = self._get(key)
-        seconds = time.perf_counter() - start
+        blob, errors = self._read(Reader.one, key, key=key)
+        payload = None if blob is None else unseal(key, blob, self._secret)
         if payload is None:
-            count("disk", misses=not again, errors=errors, seconds=seconds)
-        else:
-            count("disk", hits=1, read_bytes=len(payload), seconds=seconds)
+            if blob is not None:  # damaged; the put after the compile overwrites it
+                errors = self._health.bad()
+            count("disk", misses=not again, errors=errors, seconds=time.perf_counter() - start)
+            return None
+        count("disk", hits=1, read_bytes=len(payload), seconds=time.perf_counter() - start)
+        if self.eviction in _BY_USE:
             self._note_use(key)
         return payload
 
@@ -220,7 +223,7 @@ class DiskTier:
         tuple of (bytes, bytes)
             Key and payload.
         """
-        rows, _ = self._read(lambda reader: reader.tagged(tag, limit), None)
+        rows, _ = self._read(Reader.tagged, tag, limit)
         for key, blob in rows or ():
             payload = unseal(key, blob, self._secret) if type(key) is bytes else None
             if type(key) is bytes and payload is not None:
@@ -234,9 +237,9 @@ class DiskTier:
         tuple of (bytes, str, bytes)
             Read one by one: what is evicted meanwhile does not come.
         """
-        keys, _ = self._read(lambda reader: reader.keys(_CLEAR_S), None)
+        keys, _ = self._read(Reader.keys, _CLEAR_S)
         for key, tag in keys or ():
-            blob, _ = self._read(lambda reader, key=key: reader.one(key), key)  # type: ignore[misc]
+            blob, _ = self._read(Reader.one, key, key=key)
             payload = unseal(key, blob, self._secret)
             if payload is not None:
                 yield key, tag, payload
@@ -293,7 +296,7 @@ class DiskTier:
 
     def sums(self) -> tuple[int, int]:
         """Number of entries, and the sum of their sealed sizes in bytes; zeros when there is no store."""
-        found, _ = self._read(lambda reader: reader.sums(), None)
+        found, _ = self._read(Reader.sums)
         return found or (0, 0)
 
     def counters(self) -> Mapping[str, int]:
@@ -339,35 +342,26 @@ class DiskTier:
         return True
 
     def _note_use(self, key: bytes) -> None:
-        if self.eviction in _BY_USE:
-            self._uses.note(key)
-            if not self._remembers:  # the first use: what is noted is written down at exit
-                self._remembers = True
-                _flush_at_exit(self)
+        self._uses.note(key)
+        if not self._remembers:  # the first use: what is noted is written down at exit
+            self._remembers = True
+            _flush_at_exit(self)
 
     # ---- reading -------------------------------------------------------------------------------------------------
 
-    def _get(self, key: bytes) -> tuple[bytes | None, int]:
-        blob, errors = self._read(lambda reader: reader.one(key), key)
-        if blob is None:
-            return None, errors
-        payload = unseal(key, blob, self._secret)
-        if payload is None:  # the put after the compile overwrites it
-            return None, self._health.bad()
-        return payload, 0
-
-    def _read(self, query: Callable[[Reader], T], key: bytes | None) -> tuple[T | None, int]:
-        """The query's answer and the number of errors; (None, ...) in every trouble."""
-        if not self._health.may_read():
+    def _read(self, query: Callable[..., T], *arguments: Any, key: bytes | None = None) -> tuple[T | None, int]:
+        """What the reader answers and the number of errors; (None, ...) in every trouble. `key` is what is sought."""
+        now = time.monotonic()
+        if not self._health.may_read(now):
             return None, 0
         if not self._reading.acquire(timeout=self._read_wait_s):
             self._health.count("busy")
             return None, 1
         seen: Identity | None = None
         try:
-            reader = self._current_reader()
+            reader = self._current_reader(now)
             seen = reader.identity
-            answer = query(reader)
+            answer = query(reader, *arguments)
             self._health.well()
             return answer, 0
         except Exception as error:
@@ -378,8 +372,7 @@ class DiskTier:
             self._reading.release()
         return None, self._trouble(failure, seen, key=key)
 
-    def _current_reader(self) -> Reader:
-        now = time.monotonic()
+    def _current_reader(self, now: float) -> Reader:
         if self._reader is not None and now - self._looked_at > _LOOK_AGAIN_S:
             self._looked_at = now
             if self._identity() != self._reader.identity:  # the directory was removed or replaced

@@ -39,9 +39,9 @@ class Health:
         self._lock = threading.Lock()
         self._counts: dict[str, int] = dict.fromkeys(_COUNTED, 0)
 
-    def may_read(self) -> bool:
-        """Neither off nor resting."""
-        return self._off is None and time.monotonic() >= self._rest_until
+    def may_read(self, now: float | None = None) -> bool:
+        """Neither off nor resting; `now` is ``time.monotonic()`` where the caller knows it."""
+        return self._off is None and (time.monotonic() if now is None else now) >= self._rest_until
 
     def may_write(self) -> bool:
         """Nor read only, nor resting from writes."""

@@ -50,7 +50,8 @@ class Uses:
             if not times:
                 self._since = time.monotonic()
             times[key] = times.pop(key, 0) + 1
-            self._trim()
+            if len(times) > MOST_TOUCHES:
+                del times[next(iter(times))]
 
     def take(self) -> tuple[dict[bytes, int], bool]:
         """What is remembered, to be written down, and whether that is due; nothing is remembered then."""
@@ -71,11 +72,8 @@ class Uses:
             later = self._times
             self._times = {k: n for k, n in taken.items() if k not in later}
             self._times.update((k, n + taken.get(k, 0)) for k, n in later.items())
-            self._trim()
-
-    def _trim(self) -> None:
-        while len(self._times) > MOST_TOUCHES:
-            del self._times[next(iter(self._times))]
+            while len(self._times) > MOST_TOUCHES:
+                del self._times[next(iter(self._times))]
 
     def forget(self) -> None:
         """In a forked child: they are the parent's to write down, and a thread that is gone may hold the lock."""
