@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field
 from types import MappingProxyType, TracebackType
-from typing import Any, Literal, TypeAlias, get_args
+from typing import Any, Literal, NamedTuple, TypeAlias, get_args
 
 from cuplate.errors import SettingError
 
@@ -22,8 +21,7 @@ _EMPTY: Mapping[str, object] = MappingProxyType({})
 _DEBUG = 10  # logging.DEBUG, without the import
 
 
-@dataclass(frozen=True, slots=True)
-class Event:
+class Event(NamedTuple):
     """One thing that happened.
 
     Attributes
@@ -47,7 +45,7 @@ class Event:
     key: str | None = None
     tier: str | None = None
     seconds: float | None = None
-    detail: Mapping[str, object] = field(default_factory=lambda: _EMPTY)  # a read-only mapping cannot be hashed
+    detail: Mapping[str, object] = _EMPTY
 
     def __str__(self) -> str:
         parts = [self.kind, self.function]
