@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sqlite3
-import struct
 import time
 import warnings
 from collections.abc import Callable
@@ -18,33 +17,9 @@ from cuplate.cache.listing import Listed, is_kernel, wrong_with
 from cuplate.cubin import Cubin, encode, seal
 from cuplate.errors import CacheError
 from cuplate.key import fold, sha256
+from tests.cache.entries import SOURCE, image, kernel, put
 
 pytest.importorskip("diskcache")
-
-SOURCE = "__global__ void k() {}\n"
-
-
-def image(*, machine: int = 190, abi: int = 8, flags: int = 90 << 8, entry: str = "k") -> bytes:
-    """As much of an ELF image as is looked at; by default of a CUDA 13 compiler for sm_90."""
-    head = bytearray(64)
-    head[:9] = b"\x7fELF\x02\x01\x01\x41" + bytes([abi])
-    struct.pack_into("<H", head, 18, machine)
-    struct.pack_into("<I", head, 48, flags)
-    return bytes(head) + entry.encode() + b"\0"
-
-
-def kernel(number: int = 0, *, function: str = "f", arch: str = "sm_90", code: bytes = b"") -> tuple[bytes, Cubin]:
-    """A kernel and the key that its ingredients give."""
-    ingredients = (("source", sha256(SOURCE)), ("number", str(number)), ("arch", arch))
-    cubin = Cubin(code or image(), "k", arch, function, ingredients=ingredients, source=SOURCE)
-    return fold(ingredients), cubin
-
-
-def put(tier: DiskTier | FilesTier, number: int, function: str = "f") -> bytes:
-    """Store one; its key."""
-    key, cubin = kernel(number, function=function)
-    assert tier.put(key, encode(cubin), tag=function)
-    return key
 
 
 @pytest.fixture(params=[DiskTier, FilesTier], ids=["diskcache", "files"])
@@ -57,7 +32,7 @@ def tier(tmp_path: Path, request: pytest.FixtureRequest) -> DiskTier | FilesTier
 def test_a_listing_says_what_the_store_knows(tier: DiskTier | FilesTier) -> None:
     """Key, function, size, times and uses, of the first put to the last."""
     before = time.time() - 0.01
-    first, second = put(tier, 1), put(tier, 2, "g")
+    first, second = (bytes.fromhex(key) for key in (put(tier, 1), put(tier, 2, function="g")))
     assert tier.get(first) is not None
     put(tier, 3)  # writes down the use
     found = {listed.key: listed for listed in tier.listing()}
@@ -72,7 +47,7 @@ def test_a_listing_says_what_the_store_knows(tier: DiskTier | FilesTier) -> None
 
 def test_looking_is_no_use(tier: DiskTier | FilesTier) -> None:
     """An entry that was listed and read is as old for the eviction as before, and nothing is counted."""
-    key = put(tier, 1)
+    key = bytes.fromhex(put(tier, 1))
     before, counters = list(tier.listing()), dict(tier.counters())
     for _ in range(3):
         assert tier.sealed(key) == seal(key, encode(kernel(1)[1]))
@@ -111,7 +86,7 @@ def test_a_directory_of_others_is_told_not_shown_as_empty(tier: DiskTier | Files
 def test_a_damaged_database_is_told_and_stays(tmp_path: Path) -> None:
     """A look-up sets it aside; listing and reading it do not."""
     tier = DiskTier(str(tmp_path))
-    key = put(tier, 1)
+    key = bytes.fromhex(put(tier, 1))
     tier.close()
     database = tmp_path / "v1" / "cache.db"
     database.write_bytes(b"no database" * 500)
@@ -142,7 +117,7 @@ def test_a_locked_database_is_told_after_a_second(tmp_path: Path) -> None:
 def test_a_planted_row_lists_as_numbers(tmp_path: Path) -> None:
     """Text where a time or a size should be is zero, and no error."""
     tier = DiskTier(str(tmp_path))
-    key = put(tier, 1)
+    key = bytes.fromhex(put(tier, 1))
     tier.close()
     with sqlite3.connect(tmp_path / "v1" / "cache.db") as database:
         database.execute("UPDATE Cache SET access_time = 'x', access_count = x'00', size = NULL")
@@ -155,7 +130,7 @@ def test_a_planted_row_lists_as_numbers(tmp_path: Path) -> None:
 def test_a_file_that_is_no_entry_is_listed_and_told(tmp_path: Path) -> None:
     """So that a check of the store finds it; reading it names it a bad entry."""
     tier = FilesTier(str(tmp_path))
-    key = put(tier, 1)
+    key = bytes.fromhex(put(tier, 1))
     (path,) = (p for p in tmp_path.rglob(key.hex()))
     path.write_bytes(b"short")
     (listed,) = tier.listing()
@@ -167,7 +142,7 @@ def test_a_file_that_is_no_entry_is_listed_and_told(tmp_path: Path) -> None:
 
 def test_a_layer_lists_what_it_holds_below_what_is_above_it(tier: DiskTier | FilesTier, tmp_path: Path) -> None:
     """Each entry once, with the directory that it is taken from."""
-    first, second = put(tier, 1), put(tier, 2)
+    first, second = (bytes.fromhex(put(tier, number)) for number in (1, 2))
     export(tier, tmp_path / "layer")
     tier.delete(second)
     both = Layered(tier, [Layer(tmp_path / "layer")])
@@ -214,7 +189,7 @@ def test_an_export_leaves_sources_behind_unless_asked(tier: DiskTier | FilesTier
     """A layer goes to other places than a cache; everything else of the entry is the same."""
     from cuplate.cubin import decode
 
-    key = put(tier, 1)
+    key = bytes.fromhex(put(tier, 1))
     export(tier, tmp_path / "bare")
     export(tier, tmp_path / "whole", sources=True)
     bare, whole = (Layer(tmp_path / name).get(key)[0] for name in ("bare", "whole"))

@@ -7,7 +7,7 @@ aside.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -15,12 +15,12 @@ from cuplate.cache.faults import classify
 from cuplate.cache.folder import BadFile, Folder
 from cuplate.cubin import Cubin, decode, unseal
 from cuplate.errors import CacheError
-from cuplate.key import fold, sha256
+from cuplate.key import difference, fold, sha256
 
 if TYPE_CHECKING:
     from cuplate.cache.reader import Reader
 
-__all__ = ["Listed", "is_kernel", "list_folder", "list_rows", "sealed_in", "unreadable", "wrong_with"]
+__all__ = ["Listed", "is_kernel", "list_folder", "list_rows", "nearest", "sealed_in", "unreadable", "wrong_with"]
 
 _NOTES = ("(toolchains)", "(request)", "(program)", "toolchain", "cuplate cpu runtime")
 _QUERY_S = 60.0
@@ -73,7 +73,7 @@ def unreadable(directory: str, error: Exception) -> CacheError:
         From SQLite or the file system.
     """
     cause = "bad entry" if isinstance(error, BadFile) else classify(error).name.lower()
-    return CacheError(f"the disk cache cannot be read: {error}", directory=directory, cause=cause)
+    return CacheError(f"what is stored cannot be read: {error}", directory=directory, cause=cause)
 
 
 def list_rows(reader: Reader, directory: str) -> Iterator[Listed]:
@@ -141,6 +141,38 @@ def sealed_in(folder: Folder, key: bytes, largest_bytes: int) -> bytes | None:
     except (BadFile, OSError) as error:
         raise unreadable(folder.path, error) from error
     return None if file is None else file.blob
+
+
+def nearest(
+    ingredients: Iterable[tuple[str, str]], entries: Iterable[tuple[bytes, bytes]]
+) -> tuple[bytes, Cubin, tuple[str, ...]] | None:
+    """The entry that differs from a key in the fewest ingredients; of several the first.
+
+    Parameters
+    ----------
+    ingredients : iterable of (str, str)
+        Of the key.
+    entries : iterable of (bytes, bytes)
+        Keys and records; what is no record is passed over.
+
+    Returns
+    -------
+    (bytes, Cubin, tuple of str) or None
+        Its key, the kernel, and the names of the ingredients that differ: none of them, if it is the key's own.
+    """
+    mine = tuple(ingredients)
+    best: tuple[bytes, Cubin, tuple[str, ...]] | None = None
+    for key, record in entries:
+        try:
+            cubin = decode(record)
+        except ValueError:
+            continue
+        names = difference(cubin.ingredients, mine)
+        if best is None or len(names) < len(best[2]):
+            best = key, cubin, names
+        if not names:
+            break
+    return best
 
 
 def wrong_with(key: bytes, tag: str, blob: object, secret: bytes = b"") -> str | None:
