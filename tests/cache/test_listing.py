@@ -25,7 +25,7 @@ pytest.importorskip("diskcache")
 @pytest.fixture(params=[DiskTier, FilesTier], ids=["diskcache", "files"])
 def tier(tmp_path: Path, request: pytest.FixtureRequest) -> DiskTier | FilesTier:
     """A tier of either kind in an empty directory."""
-    made: DiskTier | FilesTier = request.param(str(tmp_path / "cache"))
+    made: DiskTier | FilesTier = request.param(str(tmp_path / "cache"), write_wait_s=20.0)
     return made
 
 

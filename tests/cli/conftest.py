@@ -71,7 +71,7 @@ def directory(tmp_path: Path) -> Path:
 def keys(directory: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
     """Keys of three kernels in a cache that the environment names: f for sm_90 and for the host, g for sm_80."""
     monkeypatch.setenv("CUPLATE_CACHE_DIR", str(directory))
-    tier = DiskTier(str(directory))
+    tier = DiskTier(str(directory), write_wait_s=20.0)
     found = {
         "f": put(tier, 40, source="// 16\n__global__ void k() {}\n"),
         "g": put(tier, 20, function="g", arch="sm_80"),

@@ -17,7 +17,9 @@ from tests.cli.conftest import Command
 
 def stored(directory: Path) -> set[str]:
     """Keys of the kernels in a cache."""
-    return {listed.key.hex() for listed in DiskTier(str(directory)).listing() if is_kernel(listed.tag)}
+    return {
+        listed.key.hex() for listed in DiskTier(str(directory), write_wait_s=20.0).listing() if is_kernel(listed.tag)
+    }
 
 
 # ---- prune -----------------------------------------------------------------------------------------------------------
@@ -193,7 +195,7 @@ def test_what_does_not_fit_is_told(
     command: Command, tmp_path: Path, directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An import into a store that refuses an entry is code 1."""
-    tier = DiskTier(str(directory))
+    tier = DiskTier(str(directory), write_wait_s=20.0)
     put(tier, 1, source="x" + os.urandom(2_200_000).hex())  # above an eighth of the smallest limit
     tier.close()
     monkeypatch.setenv("CUPLATE_DISK_BYTES", "16000000")

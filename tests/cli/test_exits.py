@@ -89,7 +89,7 @@ def test_a_missing_module_of_our_own_is_not_hidden() -> None:
 
 def test_a_closed_pipe_ends_quietly(directory: Path) -> None:
     """As after `| head`: no traceback, nothing on stderr, and the code that a shell gives a program SIGPIPE ended."""
-    tier = DiskTier(str(directory))
+    tier = DiskTier(str(directory), write_wait_s=20.0)
     for number in range(60):
         put(tier, number, function="f" * 900)
     tier.close()
@@ -105,14 +105,14 @@ def test_a_closed_pipe_ends_quietly(directory: Path) -> None:
 def test_an_interrupt_is_130() -> None:
     """Ctrl-C inside a long command."""
     code = (
-        "import sys, cuplate.cli.look as look\n"
+        "import sys, cuplate.cli.store as store\n"
         "def slow(*_): print('started', flush=True); import time; time.sleep(60)\n"
-        "look.wrong_with = slow\n"
+        "store.wrong_with = slow\n"
         "from cuplate.cli import main; main()\n"
     )
     command = [*PYTHON, "-c", code, "cache", "verify"]
     directory = os.environ["CUPLATE_CACHE_DIR"]
-    tier = DiskTier(directory)
+    tier = DiskTier(directory, write_wait_s=20.0)
     put(tier, 1)
     tier.close()
     running = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)

@@ -15,7 +15,7 @@ from tests.cli.conftest import Command
 
 def test_an_entry_is_compared_with_its_nearest(command: Command, directory: Path) -> None:
     """Of the same function the one with the fewest differences, the ingredients with both values."""
-    tier = DiskTier(str(directory))
+    tier = DiskTier(str(directory), write_wait_s=20.0)
     far, near = put(tier, 1, arch="sm_80", source="// other\n"), put(tier, 1, arch="sm_80")
     put(tier, 1, function="g")
     mine = put(tier, 1, source="// x\n")
@@ -61,7 +61,7 @@ def test_explain_wants_one_or_two_keys(command: Command, keys: dict[str, str]) -
 
 def test_a_damaged_neighbour_is_passed_over(command: Command, directory: Path) -> None:
     """The next one is compared instead."""
-    tier = DiskTier(str(directory))
+    tier = DiskTier(str(directory), write_wait_s=20.0)
     mine, next_one = put(tier, 1), put(tier, 3, arch="sm_80")
     key, cubin = kernel(2)
     tier.put(key, encode(cubin)[:-1], tag="f")

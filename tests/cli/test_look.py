@@ -46,7 +46,10 @@ def test_info_tells_what_the_library_knows(command: Command, keys: dict[str, str
     assert (told["file_bytes"], told["orphans"]) == (known.disk_file_bytes, known.disk_orphans)
     assert told["orphans"] == 1
     assert told["limit_bytes"] == 1 << 30
-    assert [tuple(row.values()) for row in told["policy"]] == list(known.policy.rows())
+    policy = told["policy"]
+    assert [(name, value["source"]) for name, value in policy.items()] == [(n, s) for n, _, s in known.policy.rows()]
+    assert (policy["memory_kernels"]["value"], policy["time_to_live_s"]["value"]) == (256, None)
+    assert (policy["secret"]["value"], policy["layers"]["value"]) == (False, [])
     shown = command("info").out
     assert "4, 3 of them kernels" in shown
     assert "1 orphans" in shown
@@ -57,7 +60,7 @@ def test_info_lists_the_layers(
     command: Command, keys: dict[str, str], directory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Their kernels and compilers, or why one is not used."""
-    export(DiskTier(str(directory)), tmp_path / "layer")
+    export(DiskTier(str(directory), write_wait_s=20.0), tmp_path / "layer")
     monkeypatch.setenv("CUPLATE_LAYERS", f"{tmp_path / 'layer'}:{tmp_path / 'none'}")
     good, absent = command("info", "--json").json["layers"]
     assert (good["kernels"], "nvrtc 13.5.37" in good["toolchains"]) == (3, True)
@@ -198,7 +201,7 @@ def test_ls_shows_layers_on_demand(
 ) -> None:
     """With the layer that holds an entry; what the cache holds too comes once, as the cache's."""
     layer = tmp_path / "layer"
-    tier = DiskTier(str(directory))
+    tier = DiskTier(str(directory), write_wait_s=20.0)
     export(tier, layer)
     tier.delete(bytes.fromhex(keys["g"]))
     tier.close()
@@ -221,7 +224,7 @@ def test_an_exported_directory_is_looked_at_like_a_cache(
 ) -> None:
     """And so is a cache of plain files, without being told which kind of store it is."""
     if kind == "exported":
-        export(DiskTier(str(directory)), tmp_path / "other")
+        export(DiskTier(str(directory), write_wait_s=20.0), tmp_path / "other")
     else:
         put(FilesTier(str(tmp_path / "other")), 1)
     told = command("ls", "-d", tmp_path / "other", "--json").json["entries"]
@@ -257,7 +260,7 @@ def test_ls_says_that_an_entry_is_damaged(command: Command, keys: dict[str, str]
 def test_a_planted_name_does_not_steer_the_terminal(command: Command, directory: Path) -> None:
     """Control characters are shown, not sent."""
     key, cubin = kernel(1)
-    tier = DiskTier(str(directory))
+    tier = DiskTier(str(directory), write_wait_s=20.0)
     tier.put(key, encode(cubin), tag="\x1b[31mred\n[bold]x")
     tier.close()
     out = command("ls", "-d", directory).out
@@ -319,7 +322,7 @@ def test_a_key_that_is_not_there_is_named(
 
 def test_a_beginning_of_several_keys_is_refused(command: Command, directory: Path) -> None:
     """With the keys that it may mean."""
-    tier = DiskTier(str(directory))
+    tier = DiskTier(str(directory), write_wait_s=20.0)
     found = [put(tier, number) for number in range(17)]  # two of 17 begin alike
     tier.close()
     twice = next(a for a in "0123456789abcdef" if sum(key.startswith(a) for key in found) > 1)
@@ -350,7 +353,7 @@ def test_verify_of_a_good_store_is_fine(command: Command, keys: dict[str, str]) 
 def test_verify_names_each_fault(command: Command, keys: dict[str, str], directory: Path) -> None:
     """A broken seal, and a good seal around a record of another key; code 1, and nothing is changed."""
     damage(directory, keys["g"])
-    tier = DiskTier(str(directory))
+    tier = DiskTier(str(directory), write_wait_s=20.0)
     tier.put(b"k" * 32, encode(kernel(9)[1]), tag="f")
     tier.close()
     for _ in range(2):
@@ -397,7 +400,7 @@ def test_verify_reads_layers_on_demand(
 ) -> None:
     """What is wrong there is told, and left as it is."""
     layer = tmp_path / "layer"
-    export(DiskTier(str(directory)), layer)
+    export(DiskTier(str(directory), write_wait_s=20.0), layer)
     (path,) = layer.rglob(keys["g"])
     path.write_bytes(path.read_bytes()[:-1])
     monkeypatch.setenv("CUPLATE_LAYERS", str(layer))
@@ -431,7 +434,7 @@ def test_a_damaged_database_is_wrong_not_a_crash(command: Command, keys: dict[st
 @pytest.mark.skipif(sys.platform != "linux", reason="damages pages by their place")
 def test_damage_inside_the_database_never_crashes(command: Command, directory: Path) -> None:
     """Whatever page is overwritten, verify ends with 0 or 1, and ls with 0 or 3."""
-    tier = DiskTier(str(directory))
+    tier = DiskTier(str(directory), write_wait_s=20.0)
     for number in range(30):
         put(tier, number)
     tier.close()

@@ -19,19 +19,19 @@ def test_the_directory_of_the_option_goes_before_the_environment(
 ) -> None:
     """And shows as the code's in the policy."""
     other = tmp_path / "other"
-    tier = DiskTier(str(other))
+    tier = DiskTier(str(other), write_wait_s=20.0)
     key = put(tier, 1)
     tier.close()
     assert [entry["key"] for entry in command("ls", "-d", other, "--json").json["entries"]] == [key]
-    rows = command("info", "--directory", other, "--json").json["policy"]
-    assert {"name": "directory", "value": str(other), "source": "code"} in rows
+    policy = command("info", "--directory", other, "--json").json["policy"]
+    assert policy["directory"] == {"value": str(other), "source": "code"}
 
 
 def test_a_relative_directory_is_meant_from_here(
     command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As every path on a command line."""
-    put(DiskTier(str(tmp_path / "here")), 1)
+    put(DiskTier(str(tmp_path / "here"), write_wait_s=20.0), 1)
     monkeypatch.chdir(tmp_path)
     assert command("path", "-d", "here").out == f"{tmp_path / 'here'}\n"
     assert len(command("ls", "-d", "here", "--json").json["entries"]) == 1

@@ -17,6 +17,8 @@ def main() -> None:
     """Run the command that ``sys.argv`` asks for, and exit with one of the codes of `Exit`."""
     try:
         from cuplate.cli.app import app
+    except KeyboardInterrupt:
+        raise SystemExit(Exit.INTERRUPTED) from None
     except ImportError as error:
         if (error.name or "").partition(".")[0] == "cuplate":
             raise

@@ -16,7 +16,7 @@ from cuplate.cache.listing import nearest
 from cuplate.cli import screen
 from cuplate.cli.exits import Exit, Stop
 from cuplate.cli.store import Directory, Entry, Json, Opened, SecretFile, opened
-from cuplate.cubin import Cubin, encode
+from cuplate.cubin import Cubin
 from cuplate.key import difference
 
 __all__ = ["explain"]
@@ -112,22 +112,23 @@ def _explain_entries(store: Opened, first: str, second: str | None, json: bool) 
 
 
 def _neighbour(store: Opened, entry: Entry) -> Entry:
+    mine = _kernel(entry).ingredients
     others = {
         other.listed.key: other
         for other in store.entries(layers=True)
-        if other.listed.tag == entry.listed.tag and other.key != entry.key and other.cubin is not None
+        if other.function == entry.function and other.key != entry.key
     }
-    records = ((key, encode(_kernel(other))) for key, other in others.items())
-    found = nearest(_kernel(entry).ingredients, records)
+    found = nearest(mine, ((key, other.record() or b"") for key, other in others.items()))
     if found is None:
-        raise Stop(Exit.FOUND, f"{entry.key} is the only entry of {entry.listed.tag}.")
+        raise Stop(Exit.FOUND, f"{entry.key} is the only entry of {entry.function}.")
     return others[found[0]]
 
 
 def _kernel(entry: Entry) -> Cubin:
-    if entry.cubin is None:
+    cubin = entry.read()
+    if cubin is None:
         raise Stop(Exit.FOUND, f"{entry.key} is no kernel, or cannot be read.")
-    return entry.cubin
+    return cubin
 
 
 def _value(cubin: Cubin, name: str) -> str:

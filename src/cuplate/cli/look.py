@@ -16,7 +16,7 @@ import typer
 
 from cuplate import cache
 from cuplate.cache.layers import Layer, toolchains
-from cuplate.cache.listing import is_kernel, wrong_with
+from cuplate.cache.listing import is_kernel
 from cuplate.cli import screen
 from cuplate.cli.exits import Exit, Stop, say
 from cuplate.cli.store import (
@@ -37,7 +37,7 @@ from cuplate.cli.store import (
     chosen,
     opened,
 )
-from cuplate.cubin import Resources
+from cuplate.cubin import Cubin, Resources
 from cuplate.errors import CacheError
 
 __all__ = ["info", "list_", "path", "show", "verify"]
@@ -53,7 +53,6 @@ def info(directory: Directory = None, secret_file: SecretFile = None, json: Json
     with opened(directory, secret_file, made=False) as store:
         trouble = _trouble(store)
         known = None if trouble else cache.info()
-        policy = [{"name": name, "value": value, "source": source} for name, value, source in store.policy.rows()]
         result: dict[str, Any] = {
             "directory": store.policy.directory,
             "state": f"cannot be read: {trouble}" if trouble else store.tier.state(),
@@ -64,12 +63,14 @@ def info(directory: Directory = None, secret_file: SecretFile = None, json: Json
             "file_bytes": store.tier.volume(),
             "orphans": store.tier.orphans(),
             "layers": [_about_layer(layer) for layer in getattr(store.tier, "layers", ())],
-            "policy": policy,
         }
         if json:
-            screen.emit(**result)
+            screen.emit(**result, policy=_policy(store))
         else:
             _print_info(result)
+            print()
+            rows = [(name, source, value) for name, value, source in store.policy.rows()]
+            screen.table(("POLICY", "SOURCE", "VALUE"), rows)
         if trouble:
             raise Stop(Exit.STORE)
 
@@ -115,10 +116,21 @@ def _print_info(result: dict[str, Any]) -> None:
             what = f"{layer['kernels']} kernels, {screen.size(layer['entry_bytes'])}: {', '.join(layer['toolchains'])}"
         rows.append(("layer", f"{layer['directory']} ({what})"))
     screen.table(("", ""), rows)
-    print()
-    screen.table(
-        ("POLICY", "SOURCE", "VALUE"), [(row["name"], row["source"], row["value"]) for row in result["policy"]]
-    )
+
+
+def _policy(store: Opened) -> dict[str, dict[str, Any]]:
+    """What JSON says of the policy: None for no limit, and of a secret whether there is one."""
+    found = {}
+    for name, _, source in store.policy.rows():
+        value = getattr(store.policy, name)
+        if name == "secret":
+            value = bool(value)
+        elif name == "layers":
+            value = [str(layer) for layer in value]
+        elif type(value) in (int, float) and value >= cache.UNLIMITED:
+            value = None
+        found[name] = {"value": value, "source": source}
+    return found
 
 
 def path(directory: Directory = None, secret_file: SecretFile = None) -> None:
@@ -150,9 +162,9 @@ _ORDERS: dict[Sort, tuple[Callable[[Entry], Any], bool]] = {
     Sort.USED: (lambda entry: entry.listed.used_s, True),
     Sort.USES: (lambda entry: entry.listed.uses, True),
     Sort.SIZE: (lambda entry: entry.listed.size_bytes, True),
-    Sort.REGISTERS: (lambda entry: (entry.cubin and entry.cubin.resources.registers) or 0, True),
-    Sort.FUNCTION: (lambda entry: entry.listed.tag, False),
-    Sort.ARCH: (lambda entry: entry.cubin.arch if entry.cubin else "", False),
+    Sort.REGISTERS: (lambda entry: (entry.kernel and entry.kernel.about.resources.registers) or 0, True),
+    Sort.FUNCTION: (lambda entry: entry.function, False),
+    Sort.ARCH: (lambda entry: entry.kernel.arch if entry.kernel else "", False),
     Sort.KEY: (lambda entry: entry.key, False),
 }
 
@@ -189,7 +201,7 @@ def list_(
             _print_entries(shown, layers=layers)
         if not json and limit is not None and len(found) > limit:
             say(f"{len(found) - limit} more.")
-        if unread := sum(entry.cubin is None for entry in shown if is_kernel(entry.listed.tag)):
+        if unread := sum(entry.is_kernel and entry.kernel is None for entry in shown):
             say(f"{unread} of these cannot be read: cuplate cache verify says why.")
         if not found and choice != Choice():
             raise Stop(Exit.FOUND, "" if json else "no entry meets the choice.")
@@ -199,19 +211,20 @@ def list_(
 
 def _fields(entry: Entry) -> dict[str, Any]:
     """What JSON says of an entry."""
-    listed, cubin = entry.listed, entry.cubin
-    resources = asdict(cubin.resources) if cubin else dict.fromkeys(f.name for f in fields(Resources))
+    listed, kernel = entry.listed, entry.kernel
+    about = kernel and kernel.about
+    resources = asdict(about.resources) if about else dict.fromkeys(f.name for f in fields(Resources))
     return {
         "key": entry.key,
-        "kind": "kernel" if is_kernel(listed.tag) else "note",
-        "function": listed.tag,
-        "parameters": cubin and cubin.parameters_text,
-        "kernel": cubin and cubin.entry,
-        "arch": cubin and cubin.arch,
-        "toolchain": cubin and cubin.toolchain,
-        "compile_s": cubin and cubin.compile_s,
+        "kind": "kernel" if entry.is_kernel else "note",
+        "function": entry.function,
+        "parameters": about and about.parameters_text,
+        "kernel": kernel and kernel.entry,
+        "arch": kernel and kernel.arch,
+        "toolchain": about and about.toolchain,
+        "compile_s": about and about.compile_s,
         "size_bytes": listed.size_bytes,
-        "code_bytes": cubin and len(cubin.code),
+        "code_bytes": kernel and kernel.code_bytes,
         "stored_unix_s": listed.stored_s,
         "used_unix_s": listed.used_s,
         "uses": listed.uses,
@@ -224,18 +237,18 @@ def _print_entries(entries: list[Entry], *, layers: bool) -> None:
     now = time.time()
     rows = []
     for entry in entries:
-        listed, cubin = entry.listed, entry.cubin
-        registers = cubin.resources.registers if cubin else None
+        listed, kernel = entry.listed, entry.kernel
+        registers = kernel.about.resources.registers if kernel else None
         rows.append(
             (
                 entry.key[:16],
-                cubin.arch if cubin else "?" if is_kernel(listed.tag) else "",
+                kernel.arch if kernel else "?" if entry.is_kernel else "",
                 "" if registers is None else registers,
                 screen.size(listed.size_bytes),
                 screen.age(now - listed.stored_s),
                 screen.age(now - listed.used_s) if listed.uses else "never",
                 *((entry.layer or "",) if layers else ()),
-                f"{listed.tag or '?'} {cubin.parameters_text if cubin else ''}",
+                f"{entry.function} {kernel.about.parameters_text if kernel else ''}",
             )
         )
     columns = ("KEY", "ARCH", "REGS", "SIZE", "STORED", "USED", *(("LAYER",) if layers else ()), "KERNEL")
@@ -264,13 +277,11 @@ def show(
     """One kernel: what its key is made of, what it takes, and its source."""
     with opened(directory, secret_file) as store:
         entry = store.find(key)
-        cubin = entry.cubin
+        cubin = entry.read()
         if cubin is None:
-            wrong = wrong_with(
-                entry.listed.key, entry.listed.tag, store.tier.sealed(entry.listed.key), store.policy.secret
-            )
+            wrong = entry.wrong()
             kind = "is no kernel" if wrong is None else f"cannot be read: {wrong}"
-            raise Stop(Exit.FOUND, f"{entry.key} ({entry.listed.tag or '?'}) {kind}.")
+            raise Stop(Exit.FOUND, f"{entry.key} ({entry.function}) {kind}.")
         if cubin_file is not None:
             _write(cubin_file, cubin.code)
         if source and not cubin.source:
@@ -281,7 +292,7 @@ def show(
             ingredients = [{"name": name, "value": value} for name, value in cubin.ingredients]
             screen.emit(**_fields(entry), ingredients=ingredients, log=cubin.log, source=cubin.source or None)
         elif cubin_file is None:
-            _print_entry(entry)
+            _print_entry(entry, cubin)
 
 
 def _write(file: Path, code: bytes) -> None:
@@ -303,10 +314,9 @@ def _print_source(source: str) -> None:
     shown.print(Syntax(lines, "cuda", theme="ansi_dark", background_color="default", word_wrap=True))
 
 
-def _print_entry(entry: Entry) -> None:
-    cubin, listed = entry.cubin, entry.listed
-    assert cubin is not None
-    print(screen.clean(f"{listed.tag}({cubin.parameters_text})"))
+def _print_entry(entry: Entry, cubin: Cubin) -> None:
+    listed = entry.listed
+    print(screen.clean(f"{entry.function}({cubin.parameters_text})"))
     used = f", last used {_moment(listed.used_s)}, uses: {listed.uses}" if listed.uses else ", not used since"
     screen.table(
         ("", ""),
@@ -332,7 +342,8 @@ def _print_entry(entry: Entry) -> None:
 
 
 def _moment(unix_s: float) -> str:
-    return f"{datetime.fromtimestamp(unix_s):%Y-%m-%d %H:%M:%S} ({screen.age(time.time() - unix_s)} ago)"
+    ago = screen.age(time.time() - unix_s)
+    return f"{datetime.fromtimestamp(unix_s):%Y-%m-%d %H:%M:%S} ({ago}{'' if ago == 'now' else ' ago'})"
 
 
 # ---- verify ----------------------------------------------------------------------------------------------------------
@@ -348,52 +359,32 @@ def verify(
     """Read every entry, and check seal, record, key, source, architecture and image; exit code 1 if one is wrong."""
     with opened(directory, secret_file) as store:
         entries: list[Entry] = []
-        bad: list[tuple[Entry | None, str]]
+        bad: list[tuple[Entry | None, str]] = []  # None for the whole store
         try:
             entries = store.entries(layers=layers, notes=True)
         except CacheError as error:
             if error.cause != "damaged":
                 raise
-            bad = [(None, error.summary)]
-        else:
-            with screen.progress("checking", len(entries)) as advance:
-                bad = _bad(store, entries, advance)
+            bad.append((None, error.summary))
+        with screen.progress("checking", len(entries)) as advance:
+            for number, entry in enumerate(entries, 1):
+                if (wrong := entry.wrong()) is not None:
+                    bad.append((entry, wrong))
+                advance(number)
         dropped = _repair(store, bad) if repair else 0
         if json:
             rows = [
-                {"key": e and e.key, "function": e and e.listed.tag, "layer": e and e.layer, "wrong": wrong}
+                {"key": e and e.key, "function": e and e.function, "layer": e and e.layer, "wrong": wrong}
                 for e, wrong in bad
             ]
             screen.emit(directory=store.policy.directory, checked=len(entries), bad=rows, dropped=dropped)
         else:
             if bad:
-                named = [(e.key[:16], e.listed.tag or "?", wrong) if e else ("(all)", "", wrong) for e, wrong in bad]
+                named = [(e.key[:16], e.function, wrong) if e else ("(all)", "", wrong) for e, wrong in bad]
                 screen.table(("KEY", "FUNCTION", "WRONG"), named)
             print(f"{len(entries)} entries checked, {len(bad)} wrong{f', {dropped} dropped' if repair else ''}.")
         if bad:
             raise Stop(Exit.FOUND)
-
-
-def _bad(store: Opened, entries: list[Entry], advance: Callable[[int], None]) -> list[tuple[Entry | None, str]]:
-    found: list[tuple[Entry | None, str]] = []
-    for number, entry in enumerate(entries, 1):
-        wrong = _wrong(store, entry)
-        if wrong is not None:
-            found.append((entry, wrong))
-        advance(number)
-    return found
-
-
-def _wrong(store: Opened, entry: Entry) -> str | None:
-    try:
-        blob = store.tier.sealed(entry.listed.key)
-    except CacheError as error:
-        if error.cause not in ("bad entry", "damaged"):
-            raise
-        return error.summary
-    if blob is None:  # evicted meanwhile
-        return None
-    return wrong_with(entry.listed.key, entry.listed.tag, blob, store.policy.secret)
 
 
 def _repair(store: Opened, bad: list[tuple[Entry | None, str]]) -> int:
@@ -404,6 +395,6 @@ def _repair(store: Opened, bad: list[tuple[Entry | None, str]]) -> int:
             for _ in store.own.all():
                 pass
             dropped += store.own.counters()["quarantines"]
-        elif entry.layer is None and _wrong(store, entry) is not None:  # not written anew meanwhile
+        elif entry.layer is None and entry.wrong() is not None:  # not written anew meanwhile
             dropped += store.own.delete(entry.listed.key)
     return dropped

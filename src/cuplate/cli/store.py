@@ -15,11 +15,11 @@ from typing import Annotated, Any
 import typer
 
 from cuplate import cache
-from cuplate.cache.listing import Listed, is_kernel
+from cuplate.cache.listing import Listed, is_kernel, wrong_with
 from cuplate.cache.policy import FORMAT
 from cuplate.cli.exits import Exit, Stop, ending
 from cuplate.config import parse_size, parse_time
-from cuplate.cubin import Cubin, decode, unseal
+from cuplate.cubin import About, Cubin, decode, unseal
 from cuplate.errors import CacheError
 
 __all__ = ["Choice", "Entry", "Opened", "chosen", "opened", "read_secret"]
@@ -61,6 +61,23 @@ LargerThan = Annotated[str | None, typer.Option(metavar="64K", help="Stored size
 SmallerThan = Annotated[str | None, typer.Option(metavar="1M", help="Stored size.", rich_help_panel=_CHOICE)]
 
 
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """What is kept of a kernel that was read: all but the code, of which a full store has a gigabyte.
+
+    Attributes
+    ----------
+    entry, arch : str
+    code_bytes : int
+    about : About
+    """
+
+    entry: str
+    arch: str
+    code_bytes: int
+    about: About
+
+
 class Entry:
     """One entry of a store; its record is read when it is asked for.
 
@@ -69,26 +86,53 @@ class Entry:
     listed : Listed
     key : str
         Hexadecimal.
+    function : str
+        The specialized function, or what kind of note it is; ``"?"`` where that cannot be read.
+    is_kernel : bool
+        Whether it is a kernel, or what the library notes beside them.
     """
 
     def __init__(self, listed: Listed, opened: Opened) -> None:
         self.listed, self._opened = listed, opened
         self.key = listed.key.hex()
+        self.function, self.is_kernel = listed.tag or "?", is_kernel(listed.tag)
 
     @cached_property
-    def cubin(self) -> Cubin | None:
+    def kernel(self) -> Kernel | None:
+        """What is known of the kernel; None where `read` gives none."""
+        cubin = self.read()
+        return None if cubin is None else Kernel(cubin.entry, cubin.arch, len(cubin.code), cubin.about)
+
+    def read(self) -> Cubin | None:
         """The kernel; None for a note, for what is damaged, and for what has gone meanwhile."""
-        if not is_kernel(self.listed.tag):
-            return None
+        record = self.record()
         try:
-            payload = unseal(self.listed.key, self._opened.tier.sealed(self.listed.key), self._opened.policy.secret)
-            return None if payload is None else decode(payload)
+            return None if record is None else decode(record)
         except ValueError:
             return None
+
+    def record(self) -> bytes | None:
+        """The kernel's record, its seal checked; None as for `read`."""
+        if not self.is_kernel:
+            return None
+        blob, _ = self._sealed()
+        return unseal(self.listed.key, blob, self._opened.policy.secret)
+
+    def wrong(self) -> str | None:
+        """What is wrong with it, a few words; None for nothing, and for what has gone meanwhile."""
+        blob, trouble = self._sealed()
+        if blob is None:
+            return trouble
+        return wrong_with(self.listed.key, self.listed.tag, blob, self._opened.policy.secret)
+
+    def _sealed(self) -> tuple[object, str | None]:
+        """What lies there, or None and why this one entry cannot be read."""
+        try:
+            return self._opened.tier.sealed(self.listed.key), None
         except CacheError as error:
-            if error.cause in ("bad entry", "damaged"):
-                return None
-            raise
+            if error.cause not in ("bad entry", "damaged"):
+                raise
+            return None, error.summary
 
     @property
     def layer(self) -> str | None:
@@ -165,13 +209,14 @@ class Choice:
             and (self.smallest_bytes is None or listed.size_bytes > self.smallest_bytes)
             and (self.largest_bytes is None or listed.size_bytes < self.largest_bytes)
             and (not self.kernels or self._names(entry))
-            and (not self.archs or (entry.cubin is not None and _matches(entry.cubin.arch, self.archs)))
+            and (not self.archs or (entry.kernel is not None and _matches(entry.kernel.arch, self.archs)))
         )
 
     def _names(self, entry: Entry) -> bool:
         if _matches(entry.listed.tag, self.kernels):
             return True
-        names = () if entry.cubin is None else (entry.cubin.entry, dict(entry.cubin.ingredients).get("kernel", ""))
+        kernel = entry.kernel
+        names = () if kernel is None else (kernel.entry, dict(kernel.about.ingredients).get("kernel", ""))
         return any(_matches(name, self.kernels) for name in names)
 
 
@@ -232,7 +277,7 @@ class Opened:
             if len(found) == 1:
                 return found[0]
             if found:
-                some = "\n".join(f"  {e.key}  {e.listed.tag}" for e in found[:8])
+                some = "\n".join(f"  {e.key}  {e.function}" for e in found[:8])
                 raise Stop(Exit.USAGE, f"{len(found)} keys begin with {prefix}; give more digits:\n{some}")
         raise Stop(Exit.FOUND, f"no key begins with {prefix} in {self.tier.directory or 'any layer'}.")
 
