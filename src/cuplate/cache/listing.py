@@ -25,7 +25,8 @@ __all__ = ["Listed", "is_kernel", "list_folder", "list_rows", "nearest", "sealed
 _NOTES = ("(toolchains)", "(request)", "(program)", "toolchain", "cuplate cpu runtime")
 _QUERY_S = 60.0
 _CUDA = 190  # ELF's number of the machine
-# Byte 8 of the image is the version of CUDA's own layout, which says where the architecture stands in the flags.
+# Byte 8 of the image is the version of CUDA's own layout, which says where the architecture stands in the flags: see
+# docs/decisions/0019.
 _ARCH_SHIFT = {7: 0, 8: 8}
 
 
