@@ -15,10 +15,6 @@ import pytest
 from cuplate.cache import DiskTier
 from tests.cache.entries import put
 
-pytest.importorskip("typer")
-pytest.importorskip("rich")
-pytest.importorskip("diskcache")
-
 
 @dataclass(frozen=True, slots=True)
 class Done:

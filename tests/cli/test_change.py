@@ -14,6 +14,8 @@ from cuplate.cache.listing import is_kernel
 from tests.cache.entries import put
 from tests.cli.conftest import Command
 
+pytest.importorskip("diskcache")
+
 
 def stored(directory: Path) -> set[str]:
     """Keys of the kernels in a cache."""

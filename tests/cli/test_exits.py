@@ -13,8 +13,10 @@ import pytest
 
 from cuplate.cache import DiskTier
 from cuplate.cli.exits import Exit
-from tests.cache.entries import put
+from tests.cache.entries import image, put
 from tests.cli.conftest import Command
+
+pytest.importorskip("diskcache")
 
 PYTHON = (sys.executable, "-W", "error::ResourceWarning")
 
@@ -139,6 +141,12 @@ def test_looking_needs_no_gpu_driver_compiler_or_array_library(keys: dict[str, s
     assert done.stdout.endswith("False\n"), done
 
 
+def test_the_code_of_a_kernel_goes_to_stdout_too(keys: dict[str, str]) -> None:
+    """Byte for byte, for a pipe into a disassembler."""
+    command = [*PYTHON, "-m", "cuplate", "cache", "show", keys["f"], "--cubin", "-"]
+    assert subprocess.run(command, capture_output=True, check=True).stdout == image()
+
+
 def test_importing_the_library_loads_no_command_line() -> None:
     """`import cuplate` and its cache know nothing of typer and rich."""
     loaded = "[n for n in sys.modules if n.startswith(('typer', 'rich', 'cuplate.cli'))]"
@@ -168,6 +176,14 @@ def test_a_terminal_gets_colour_and_lines_that_fit(keys: dict[str, str], width: 
         listed = on_a_terminal("cache", "ls", width=width, **more, TERM="dumb")
         assert keys["f"][:16] in listed
         assert max(map(len, listed.splitlines())) <= width
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs a pseudo terminal")
+def test_long_work_shows_a_bar_and_leaves_the_result(keys: dict[str, str]) -> None:
+    """On a terminal; the bar is taken away when the work is done."""
+    text = on_a_terminal("cache", "verify", width=80)
+    assert "checking" in text
+    assert text.endswith("4 entries checked, 0 wrong.\r\n")
 
 
 def on_a_terminal(*arguments: str, width: int, **environment: str) -> str:

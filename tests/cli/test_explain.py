@@ -12,6 +12,8 @@ from cuplate.cubin import encode
 from tests.cache.entries import kernel, put
 from tests.cli.conftest import Command
 
+pytest.importorskip("diskcache")
+
 
 def test_an_entry_is_compared_with_its_nearest(command: Command, directory: Path) -> None:
     """Of the same function the one with the fewest differences, the ingredients with both values."""

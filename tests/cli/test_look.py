@@ -17,6 +17,8 @@ from cuplate.cubin import encode
 from tests.cache.entries import SOURCE, image, kernel, put
 from tests.cli.conftest import Command
 
+pytest.importorskip("diskcache")
+
 ENTRY_FIELDS = {
     *("key", "kind", "function", "parameters", "kernel", "arch", "toolchain", "compile_s", "size_bytes", "code_bytes"),
     *("stored_unix_s", "used_unix_s", "uses", "layer", "registers", "spill_store_bytes", "spill_load_bytes"),
@@ -423,6 +425,7 @@ def test_a_damaged_database_is_wrong_not_a_crash(command: Command, keys: dict[st
     for look in (["ls"], ["info"], ["show", "00"]):
         done = command(*look)
         assert (done.code, "not a database" in done.out + done.err) == (3, True)
+    assert "cuplate cache verify --repair" in command("ls").err
     assert not list(directory.glob("v1.bad-*"))
     done = command("verify", "--repair")
     assert (done.code, done.lines[-1]) == (1, "0 entries checked, 1 wrong, 1 dropped.")

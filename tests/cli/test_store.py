@@ -13,6 +13,8 @@ from cuplate.project import SettingError
 from tests.cache.entries import put
 from tests.cli.conftest import Command
 
+pytest.importorskip("diskcache")
+
 
 def test_the_directory_of_the_option_goes_before_the_environment(
     command: Command, keys: dict[str, str], tmp_path: Path

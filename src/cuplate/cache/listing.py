@@ -74,7 +74,8 @@ def unreadable(directory: str, error: Exception) -> CacheError:
         From SQLite or the file system.
     """
     cause = "bad entry" if isinstance(error, BadFile) else classify(error).name.lower()
-    return CacheError(f"what is stored cannot be read: {error}", directory=directory, cause=cause)
+    try_ = "cuplate cache verify --repair, which sets it aside" if cause == "damaged" else None
+    return CacheError(f"what is stored cannot be read: {error}", directory=directory, cause=cause, try_=try_)
 
 
 def list_rows(reader: Reader, directory: str) -> Iterator[Listed]:

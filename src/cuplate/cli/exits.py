@@ -9,7 +9,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import IntEnum
 
-from cuplate.errors import ArgumentError, CuplateError, DeclarationError, ParameterError, TemplateError
+from cuplate.errors import (
+    ArgumentError,
+    CuplateError,
+    CuplateWarning,
+    DeclarationError,
+    ParameterError,
+    TemplateError,
+)
 from cuplate.project import SettingError
 
 __all__ = ["Exit", "Stop", "ending", "say"]
@@ -58,7 +65,8 @@ def ending() -> Iterator[None]:
     code, message = Exit.FINE, ""
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("always")
+            warnings.simplefilter("ignore")  # what other packages have to say to their developers
+            warnings.filterwarnings("always", category=CuplateWarning)
             warnings.showwarning = lambda message, *_: say(str(message))
             try:
                 yield
