@@ -114,13 +114,14 @@ def test_a_locked_database_is_told_after_a_second(tmp_path: Path) -> None:
     assert len(list(tier.listing())) == 1
 
 
-def test_a_planted_row_lists_as_numbers(tmp_path: Path) -> None:
-    """Text where a time or a size should be is zero, and no error."""
+@pytest.mark.parametrize("planted", ["'x'", "x'00'", "NULL", "9e999", "-1e300", "1e300"])
+def test_a_planted_row_lists_as_numbers(tmp_path: Path, planted: str) -> None:
+    """What is no time or size where one should be is zero, and no error."""
     tier = DiskTier(str(tmp_path))
     key = bytes.fromhex(put(tier, 1))
     tier.close()
     with sqlite3.connect(tmp_path / "v1" / "cache.db") as database:
-        database.execute("UPDATE Cache SET access_time = 'x', access_count = x'00', size = NULL")
+        database.execute(f"UPDATE Cache SET access_time = {planted}, access_count = {planted}, size = {planted}")
     database.close()
     (listed,) = tier.listing()
     assert (listed.key, listed.size_bytes, listed.uses) == (key, 0, 0)

@@ -1,4 +1,4 @@
-"""Which store a command is about, and how sizes, ages and choices are read."""
+"""Which store a command is about, and how its choices are read."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from cuplate.cache import DiskTier
-from cuplate.cli.screen import age, clean, size
 from cuplate.cli.store import Choice, read_secret
 from cuplate.project import SettingError
 from tests.cache.entries import put
@@ -78,42 +77,3 @@ def test_a_choice_that_cannot_be_read_names_its_option(option: str, given: str) 
     names = ("kernels", "archs", "older_than", "newer_than", "unused_for", "larger_than", "smaller_than")
     with pytest.raises(SettingError, match=f"--{option.replace('_', '-')}"):
         Choice.of(**{name: given if name == option else None for name in names})  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize(
-    ("count_bytes", "text"),
-    [
-        (0, "0 B"),
-        (1023, "1023 B"),
-        (1024, "1.0 KiB"),
-        (1 << 20, "1.0 MiB"),
-        (1.5 * (1 << 30), "1.5 GiB"),
-        (1 << 62, "4194304.0 TiB"),
-    ],
-)
-def test_sizes_are_in_powers_of_1024(count_bytes: float, text: str) -> None:
-    """With one digit behind the point, as the limits are given."""
-    assert size(count_bytes) == text
-
-
-@pytest.mark.parametrize(
-    ("seconds", "text"),
-    [
-        (-5, "now"),
-        (0.5, "now"),
-        (1, "1s"),
-        (59.9, "59s"),
-        (60, "1m"),
-        (3600, "1h"),
-        (86399, "23h"),
-        (86400 * 400, "400d"),
-    ],
-)
-def test_ages_are_in_the_largest_unit_that_fits(seconds: float, text: str) -> None:
-    """A clock that was set back gives no negative age."""
-    assert age(seconds) == text
-
-
-def test_text_is_cleaned_of_what_is_not_printable() -> None:
-    """Lone surrogates too, which no encoding can print."""
-    assert clean("a\x1b[0m\n\u202e\udcffé") == r"a\x1b[0m\n\u202e\udcffé"

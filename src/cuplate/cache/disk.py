@@ -42,6 +42,7 @@ T = TypeVar("T")
 _LOOK_AGAIN_S = 1.0
 _FORK_WAIT_S = 5.0
 _CLEAR_S = 60.0
+_POLL_S = 0.01
 _BUSY_UNTIL_REST = 3
 _QUARANTINES_UNTIL_OFF = 3
 _BY_USE = ("least-recently-used", "least-frequently-used")
@@ -431,6 +432,7 @@ class DiskTier:
                         return None
                     if fault is not Fault.BUSY or time.monotonic() > until:
                         raise unreadable(self.directory, error) from error
+                    time.sleep(_POLL_S)
 
     def _current_reader(self) -> Reader:
         now = time.monotonic()

@@ -24,6 +24,7 @@ __all__ = ["Listed", "is_kernel", "list_folder", "list_rows", "nearest", "sealed
 
 _NOTES = ("(toolchains)", "(request)", "(program)", "toolchain", "cuplate cpu runtime")
 _QUERY_S = 60.0
+_LARGEST = 253_402_000_000
 _CUDA = 190  # ELF's number of the machine
 # Byte 8 of the image is the version of CUDA's own layout, which says where the architecture stands in the flags: see
 # docs/decisions/0019.
@@ -99,7 +100,8 @@ def list_rows(reader: Reader, directory: str) -> Iterator[Listed]:
 
 
 def _number(value: object) -> float:
-    return value if type(value) in (int, float) else 0  # type: ignore[return-value]  # a planted row may hold anything
+    """A planted or damaged row may hold anything; what is no number up to a date in the year 9999 is 0."""
+    return value if isinstance(value, int | float) and 0 <= value <= _LARGEST else 0
 
 
 def list_folder(folder: Folder, directory: str) -> Iterator[Listed]:

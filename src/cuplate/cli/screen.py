@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from rich import box
+from rich.cells import cell_len
 from rich.console import Console
 from rich.table import Table
 
@@ -18,6 +19,7 @@ SCHEMA = 1
 """Of every ``--json``: raised when a field's name or meaning changes, not when one is added."""
 
 _WIDE = 1 << 16
+_MANY = 500  # rows of a table that is drawn for a person: the layout of more takes seconds
 _UNITS = ((86400, "d"), (3600, "h"), (60, "m"), (1, "s"))
 
 
@@ -40,27 +42,32 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, numbers: 
         Columns to be set flush right.
     """
     shown = console()
-    person = shown.is_terminal
+    cells = [[clean(str(cell)) for cell in row] for row in rows]
+    if not shown.is_terminal or len(cells) > _MANY:
+        _print_plain([list(columns), *cells] if any(columns) else cells, {*map(columns.index, numbers)})
+        return
     made = Table(
-        box=box.SIMPLE_HEAD if person and any(columns) else None,
+        box=box.SIMPLE_HEAD if any(columns) else None,
         show_header=any(columns),
         show_edge=False,
         pad_edge=False,
         header_style="bold",
-        padding=(0, 1 if person and any(columns) else 2, 0, 0),
+        padding=(0, 1 if any(columns) else 2, 0, 0),
     )
     for place, name in enumerate(columns):
         number = name in numbers
         made.add_column(name, justify="right" if number else "left", no_wrap=number or not place, overflow="fold")
+    for row in cells:
+        made.add_row(*row)
+    shown.print(made)
+
+
+def _print_plain(rows: list[list[str]], right: set[int]) -> None:
+    widths = [max(map(cell_len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
-        made.add_row(*(clean(str(cell)) for cell in row))
-    if person:
-        shown.print(made)
-        return
-    with shown.capture() as captured:
-        shown.print(made)
-    for line in captured.get().splitlines():
-        print(line.rstrip())
+        gaps = [" " * (width - cell_len(cell)) for cell, width in zip(row, widths, strict=True)]
+        padded = (gaps[place] + cell if place in right else cell + gaps[place] for place, cell in enumerate(row))
+        print("  ".join(padded).rstrip())
 
 
 def emit(**fields: object) -> None:
