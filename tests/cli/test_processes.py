@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
 
 import pytest
@@ -30,6 +31,7 @@ def work(kind: type[DiskTier | FilesTier], directory: Path, stop: Path, children
             record = encode(cubin)
             fine &= tier.put(key, record, tag=cubin.function)
             fine &= tier.get(key) in (None, record)
+            time.sleep(0.001)  # others want to write as well
         rounds += 1
         if rounds == 1:
             children.say("busy")
