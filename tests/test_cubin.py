@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import pickle
 import struct
+import zlib
 
 import pytest
 from hypothesis import given
@@ -24,6 +25,7 @@ CUBIN = Cubin(
     compile_s=0.25,
     toolchain="nvrtc 13.5.37",
     parameters_text="tile=16",
+    source="__global__ void sgemm() {}\n",
 )
 
 TEXT = st.text(max_size=20)
@@ -43,6 +45,7 @@ COUNT = st.none() | st.integers(0, 2**40)
         compile_s=st.floats(0, 1e6),
         toolchain=TEXT,
         parameters_text=TEXT,
+        source=TEXT,
     )
 )
 def test_a_record_gives_back_what_went_in(cubin: Cubin) -> None:
@@ -82,32 +85,36 @@ def test_every_cut_of_a_record_is_refused() -> None:
 def test_noise_behind_the_magic_is_refused(noise: bytes) -> None:
     """Bytes that only begin like a record raise ValueError and nothing else."""
     with pytest.raises(ValueError):
-        decode(b"CUPLATE\x01" + noise)
+        decode(b"CUPLATE\x02" + noise)
 
 
-LENGTHS = struct.Struct("<IIIIQ")
+LENGTHS = struct.Struct("<IIIIIQ")
+
+
+def parts(record: bytes) -> list[bytes]:
+    """Names, metadata, deflated source and code of a record."""
+    found, at = [], 8 + LENGTHS.size
+    for length in LENGTHS.unpack_from(record, 8):
+        found.append(record[at : at + length])
+        at += length
+    return found
+
+
+def with_part(number: int, content: bytes) -> bytes:
+    """The record of CUBIN with another part, and its length made right."""
+    made = parts(encode(CUBIN))
+    made[number] = content
+    return b"CUPLATE\x02" + LENGTHS.pack(*map(len, made)) + b"".join(made)
 
 
 def with_meta(text: bytes) -> bytes:
-    """The record of CUBIN with other metadata, and its length made right."""
-    record = encode(CUBIN)
-    *names, about, code = LENGTHS.unpack_from(record, 8)
-    start = 8 + LENGTHS.size + sum(names)
-    return (
-        record[:8]
-        + LENGTHS.pack(*names, len(text), code)
-        + record[8 + LENGTHS.size : start]
-        + text
-        + record[start + about :]
-    )
+    """The record of CUBIN with other metadata."""
+    return with_part(3, text)
 
 
 def meta() -> bytes:
     """The metadata of CUBIN's record."""
-    record = encode(CUBIN)
-    *names, about, _ = LENGTHS.unpack_from(record, 8)
-    start = 8 + LENGTHS.size + sum(names)
-    return record[start : start + about]
+    return parts(encode(CUBIN))[3]
 
 
 def meta_record(change: dict[str, object]) -> bytes:
@@ -164,7 +171,46 @@ def test_a_cubin_cannot_be_changed_and_survives_pickling() -> None:
 def test_a_record_of_another_version_is_refused() -> None:
     """The version is part of the magic."""
     with pytest.raises(ValueError, match="this version"):
-        decode(b"CUPLATE\x02" + encode(CUBIN)[8:])
+        decode(b"CUPLATE\x03" + encode(CUBIN)[8:])
+
+
+def test_a_record_of_the_first_version_is_read_and_has_no_source() -> None:
+    """Version 1 had neither source nor its length; such an entry is a hit, and written anew it is of this version."""
+    entry, arch, function, about, _, code = parts(encode(CUBIN))
+    old = [entry, arch, function, about, code]
+    record = b"CUPLATE\x01" + struct.pack("<IIIIQ", *map(len, old)) + b"".join(old)
+    assert decode(record) == CUBIN.without_source()
+    assert decode(encode(decode(record))).source == ""
+    for end in range(len(record)):
+        with pytest.raises(ValueError):
+            decode(record[:end])
+
+
+@pytest.mark.parametrize(
+    "packed",
+    [b"no deflate", zlib.compress(b"text")[:-1], zlib.compress(b"text") + b"more", zlib.compress(b"\xff")],
+    ids=["noise", "cut", "longer", "no text"],
+)
+def test_a_source_that_cannot_be_read_leaves_the_kernel(packed: bytes) -> None:
+    """The source is read when it is asked for: a fault in it is a ValueError then, and no miss."""
+    cubin = decode(with_part(4, packed))
+    assert cubin.code == CUBIN.code
+    with pytest.raises(ValueError, match="source"):
+        _ = cubin.source
+
+
+def test_a_planted_source_does_not_fill_the_memory() -> None:
+    """What inflates to more than 64 MiB is refused."""
+    with pytest.raises(ValueError, match="longer than it may be"):
+        _ = decode(with_part(4, zlib.compress(bytes((1 << 26) + 1)))).source
+
+
+def test_a_kernel_can_leave_its_source_behind() -> None:
+    """All else stays, read or not read yet."""
+    bare = decode(encode(CUBIN), lazily=True).without_source()
+    assert (bare.source, bare.resources, bare.code) == ("", CUBIN.resources, CUBIN.code)
+    assert parts(encode(bare))[4] == b""
+    assert bare != CUBIN
 
 
 def test_resources_tell_unknown_from_zero() -> None:

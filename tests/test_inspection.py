@@ -15,6 +15,7 @@ import cuplate
 from cuplate import ArgumentError, Array, ArraySpec, DtypeError, Inline, Options, ShapeError, f32, specialize
 from cuplate.cubin import Cubin
 from cuplate.kernels import matmul_epilogue
+from cuplate.key import sha256
 from tests.doubles import Gpu, install
 
 ARCH = "sm_90"
@@ -229,3 +230,14 @@ def test_one_line_per_miss_on_request(
     assert re.fullmatch(
         r"cuplate: g: loaded from disk in \d+\.\d ms; hit: stored as [0-9a-f]{16}\n", capsys.readouterr().err
     )
+
+
+@pytest.mark.parametrize("line_info", [False, True])
+def test_a_stored_kernel_holds_the_text_that_was_compiled(line_info: bool) -> None:
+    """A disk hit gives it back; its digest is the key's, with `#line` where line numbers are part of the binary."""
+    g = fresh("{{ tile }} + 7", options=Options(line_info=line_info))
+    first, again = g.inspect(arch=ARCH), g.inspect(arch=ARCH)
+    assert (first.origin, again.origin) == ("compile", "disk")
+    assert again.cubin.source == first.cubin.source
+    assert sha256(again.cubin.source) == dict(again.ingredients)["source"]
+    assert (again.cubin.source == again.source) is not line_info

@@ -118,6 +118,20 @@ def test_editable_install_finds_the_templates(checkout: Path, tmp_path: Path) ->
     assert json.loads(done.stdout) == [str(checkout / "src/cuplate/__init__.py"), str(checkout / "templates")]
 
 
+def test_the_script_leads_to_the_command() -> None:
+    """`cuplate` on the command line is `cuplate.cli.main`, which needs nothing of the extra to be imported."""
+    name, _, attribute = PROJECT["project"]["scripts"]["cuplate"].partition(":")
+    code = f"import {name}, sys; print(callable({name}.{attribute}), {{'typer', 'rich'}} & {{*sys.modules}})"
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert found == "True set()\n"
+
+
+def test_the_tests_install_what_the_command_line_needs() -> None:
+    """In the extra `test` as in `cli`, so that no test of it is skipped in CI."""
+    extras = PROJECT["project"]["optional-dependencies"]
+    assert {*extras["cli"]} <= {*extras["test"]}
+
+
 def test_extras_name_one_cuda_each() -> None:
     """`[cuda12]` and `[cuda13]` bring CuPy, NVRTC and headers of one major version; neither mixes the two."""
     for major, other in (("12", "13"), ("13", "12")):

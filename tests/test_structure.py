@@ -50,6 +50,8 @@ testing
 baseline
 pytest_plugin
 kernels
+cli
+__main__
 """
 RANK = {room: rank for rank, line in enumerate(ROOMS.strip().splitlines()) for room in line.split()}
 

@@ -50,6 +50,8 @@ __all__ = [
     "VARIABLES",
     "Settings",
     "cpu_settings",
+    "parse_size",
+    "parse_time",
     "said",
     "scope",
     "settings",
@@ -151,7 +153,13 @@ def _secret(variable: str, value: str) -> bytes:
     return os.fsencode(value)
 
 
-def _size(variable: str, value: str) -> int:
+def parse_size(variable: str, value: str) -> int:
+    """Bytes, of ``"64K"``, ``"2 GiB"``, ``"1000"`` or ``"unlimited"``; `variable` is what an error names.
+
+    Raises
+    ------
+    SettingError
+    """
     if value.strip().lower() == "unlimited":
         return UNLIMITED
     match = _SIZE.fullmatch(value.strip())
@@ -204,7 +212,13 @@ def _choice(name: str) -> Callable[[str, str], str]:
     return read
 
 
-def _duration(variable: str, value: str) -> float:
+def parse_time(variable: str, value: str) -> float:
+    """Seconds, of ``"30d"``, ``"12h"``, ``"90"`` or ``"unlimited"``; `variable` is what an error names.
+
+    Raises
+    ------
+    SettingError
+    """
     if value.strip().lower() == "unlimited":
         return UNLIMITED
     match = _TIME.fullmatch(value.strip())
@@ -262,15 +276,15 @@ def _seconds(variable: str, value: str) -> float:
 _READERS: dict[str, tuple[str, Callable[[str, str], Any]]] = {
     "cache_dir": ("CUPLATE_CACHE_DIR", _text),
     "cache_secret": ("CUPLATE_CACHE_SECRET", _secret),
-    "disk_bytes": ("CUPLATE_DISK_BYTES", _size),
+    "disk_bytes": ("CUPLATE_DISK_BYTES", parse_size),
     "memory_kernels": ("CUPLATE_MEMORY_KERNELS", _count),
     "eviction": ("CUPLATE_EVICTION", _choice("eviction")),
-    "time_to_live_s": ("CUPLATE_TIME_TO_LIVE", _duration),
+    "time_to_live_s": ("CUPLATE_TIME_TO_LIVE", parse_time),
     "layers": ("CUPLATE_LAYERS", _paths),
     "engine": ("CUPLATE_ENGINE", _choice("engine")),
     "frozen": ("CUPLATE_FROZEN", _switch),
     "single_flight": ("CUPLATE_SINGLE_FLIGHT", _switch),
-    "flight_wait_s": ("CUPLATE_FLIGHT_WAIT", _duration),
+    "flight_wait_s": ("CUPLATE_FLIGHT_WAIT", parse_time),
     "on_error": ("CUPLATE_ON_ERROR", _choice("on_error")),
     "explain": ("CUPLATE_EXPLAIN", _switch),
     "require_gpu": ("CUPLATE_REQUIRE_GPU", _switch),

@@ -1,7 +1,7 @@
 """A compiled kernel with all that a later process needs to know of it, as one record of bytes.
 
-Nothing is ever unpickled: a record is a magic, five lengths, three names, canonical JSON, and the code. Stores seal it,
-see `cuplate.seal`.
+Nothing is ever unpickled: a record is a magic, six lengths, three names, canonical JSON, the deflated source, and the
+code. Stores seal it, see `cuplate.seal`.
 """
 
 from __future__ import annotations
@@ -9,15 +9,18 @@ from __future__ import annotations
 import json
 import math
 import struct
+import zlib
 from dataclasses import FrozenInstanceError, dataclass, fields, replace
 from typing import Any
 
 __all__ = ["About", "Cubin", "Resources", "decode", "encode"]
 
-_RECORD = b"CUPLATE\x01"  # the last byte is the version of the record
+_RECORD = b"CUPLATE\x02"  # the last byte is the version of the record
+_RECORD_1 = b"CUPLATE\x01"  # the same, without source and its length; read, and no longer written
 _ELF = b"\x7fELF"
-_LENGTHS = struct.Struct("<IIIIQ")  # of entry, arch, function, the rest, and the code
-_HEAD = len(_RECORD) + _LENGTHS.size
+_LENGTHS = struct.Struct("<IIIIIQ")  # of entry, arch, function, the rest, the source, and the code
+_LENGTHS_1 = struct.Struct("<IIIIQ")
+_LARGEST_SOURCE_BYTES = 1 << 26  # what a planted record may inflate to
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,26 +93,32 @@ class Cubin:
         The compiler's full build.
     parameters_text : str
         The parameters, readable: ``"tile=16, relu=True"``.
+    source : str
+        The rendered text that was compiled; empty where the record holds none.
     """
 
-    __slots__ = ("_about", "arch", "code", "entry", "function")
+    __slots__ = ("_about", "_source", "arch", "code", "entry", "function")
 
     code: bytes
     entry: str
     arch: str
     function: str
     _about: About | bytes
+    _source: str | bytes
 
-    def __init__(self, code: bytes, entry: str, arch: str, function: str, **about: Any) -> None:
-        self._set(code, entry, arch, function, About(**about))
+    def __init__(self, code: bytes, entry: str, arch: str, function: str, *, source: str = "", **about: Any) -> None:
+        self._set(code, entry, arch, function, About(**about), source)
 
-    def _set(self, code: bytes, entry: str, arch: str, function: str, about: About | bytes) -> None:
+    def _set(
+        self, code: bytes, entry: str, arch: str, function: str, about: About | bytes, source: str | bytes
+    ) -> None:
         put = object.__setattr__
         put(self, "code", code)
         put(self, "entry", entry)
         put(self, "arch", arch)
         put(self, "function", function)
         put(self, "_about", about)
+        put(self, "_source", source)
 
     @property
     def about(self) -> About:
@@ -150,10 +159,32 @@ class Cubin:
     def parameters_text(self) -> str:  # noqa: D102
         return self.about.parameters_text
 
+    @property
+    def source(self) -> str:
+        """The rendered text that was compiled; empty where the record holds none.
+
+        Raises
+        ------
+        ValueError
+            What is stored is not what `encode` writes.
+        """
+        source = self._source
+        if isinstance(source, bytes):
+            source = _inflated(source)
+            object.__setattr__(self, "_source", source)
+        return source
+
     def with_ingredients(self, ingredients: tuple[tuple[str, str], ...]) -> Cubin:
         """The same kernel, known to have been made of `ingredients`."""
+        return self._with(replace(self.about, ingredients=ingredients), self._source)
+
+    def without_source(self) -> Cubin:
+        """The same kernel, for a place where its text does not belong."""
+        return self._with(self._about, "")
+
+    def _with(self, about: About | bytes, source: str | bytes) -> Cubin:
         made = Cubin.__new__(Cubin)
-        made._set(self.code, self.entry, self.arch, self.function, replace(self.about, ingredients=ingredients))
+        made._set(self.code, self.entry, self.arch, self.function, about, source)
         return made
 
     def __setattr__(self, name: str, value: object) -> None:
@@ -162,7 +193,7 @@ class Cubin:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Cubin):
             return NotImplemented
-        return self._names() == other._names() and self.code == other.code and self.about == other.about
+        return self._all() == other._all()
 
     def __hash__(self) -> int:
         return hash((self.code, *self._names()))
@@ -172,6 +203,9 @@ class Cubin:
 
     def __reduce__(self) -> tuple[Any, ...]:
         return decode, (encode(self),)
+
+    def _all(self) -> tuple[Any, ...]:
+        return self._names(), self.code, self.about, self.source
 
     def _names(self) -> tuple[str, str, str]:
         return self.entry, self.arch, self.function
@@ -194,7 +228,7 @@ def encode(cubin: Cubin) -> bytes:
     Returns
     -------
     bytes
-        Magic with version, five lengths, then the three names, the rest as text, and the code.
+        Magic with version, six lengths, then the three names, the rest as text, the deflated source, and the code.
 
     Raises
     ------
@@ -206,7 +240,7 @@ def encode(cubin: Cubin) -> bytes:
     about = {f.name: getattr(cubin.about, f.name) for f in fields(About)}
     about["resources"] = {name: getattr(cubin.resources, name) for name in _RESOURCES}
     text = json.dumps(about, sort_keys=True, separators=(",", ":"), allow_nan=False).encode("ascii")
-    parts = [*(name.encode() for name in cubin._names()), text, cubin.code]
+    parts = [*(name.encode() for name in cubin._names()), text, _deflated(cubin._source), cubin.code]
     return b"".join((_RECORD, _LENGTHS.pack(*map(len, parts)), *parts))
 
 
@@ -219,7 +253,7 @@ def decode(record: bytes, *, lazily: bool = False) -> Cubin:
         As :func:`encode` made it.
     lazily : bool
         True checks the rest of the record (`Cubin.about`) only when it is asked for: what a disk hit can afford, whose
-        record has been unsealed.
+        record has been unsealed. The source is always read that late.
 
     Returns
     -------
@@ -231,15 +265,18 @@ def decode(record: bytes, *, lazily: bool = False) -> Cubin:
     ValueError
         The record is of another version, cut, longer than it says, or holds a value of the wrong type.
     """
-    if not record.startswith(_RECORD):
+    form = _LENGTHS_1 if record.startswith(_RECORD_1) else _LENGTHS
+    if form is _LENGTHS and not record.startswith(_RECORD):
         raise ValueError(f"not a cuplate record of this version: {record[:8]!r}")
-    if len(record) < _HEAD:
+    head = len(_RECORD) + form.size
+    if len(record) < head:
         raise ValueError(f"record is cut at byte {len(record)}")
-    entry, arch, function, about, code_bytes = _LENGTHS.unpack_from(record, len(_RECORD))
-    if _HEAD + entry + arch + function + about + code_bytes != len(record):
+    entry, arch, function, about, *sources, code_bytes = form.unpack_from(record, len(_RECORD))
+    source = sum(sources)
+    if head + entry + arch + function + about + source + code_bytes != len(record):
         raise ValueError(f"record is cut, or longer than it says: {len(record)} bytes")
-    names = record[_HEAD : (end := _HEAD + entry + arch + function)]
-    text, code = record[end : end + about], record[end + about :]
+    names = record[head : (end := head + entry + arch + function)]
+    text, packed, code = record[end : (end := end + about)], record[end : end + source], record[end + source :]
     if not code.startswith(_ELF):
         raise ValueError(f"not an ELF image: {code[:4]!r} ({len(code)} bytes)")
     cubin = Cubin.__new__(Cubin)
@@ -249,8 +286,28 @@ def decode(record: bytes, *, lazily: bool = False) -> Cubin:
         names[entry : entry + arch].decode(),
         names[entry + arch :].decode(),
         text if lazily else _about(text),
+        packed,
     )
     return cubin
+
+
+def _deflated(source: str | bytes) -> bytes:
+    if isinstance(source, bytes):  # as it was read
+        return source
+    return zlib.compress(source.encode("utf-8", "surrogatepass")) if source else b""
+
+
+def _inflated(packed: bytes) -> str:
+    if not packed:
+        return ""
+    inflate = zlib.decompressobj()
+    try:
+        text = inflate.decompress(packed, _LARGEST_SOURCE_BYTES)
+        if not inflate.eof or inflate.unused_data:
+            raise ValueError("the source is cut, or longer than it may be")
+        return text.decode("utf-8", "surrogatepass")
+    except (zlib.error, UnicodeDecodeError) as error:
+        raise ValueError(f"the source cannot be read: {error}") from error
 
 
 def _about(text: bytes) -> About:

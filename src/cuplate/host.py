@@ -125,6 +125,7 @@ class HostBuild:
             compile_s=time.perf_counter() - start,
             toolchain=f"{self.target.compiler.family} {self.target.compiler.version}, standing for {self.target.arch}",
             parameters_text=", ".join(f"{name}={value!r}" for name, value in source.parameters),
+            source=key.compiled_text(source, self.options),
         )
 
     def _compile(self) -> bytes:

@@ -17,7 +17,7 @@ from cuplate.options import Options
 if TYPE_CHECKING:
     from cuplate.render import Source
 
-__all__ = ["KEY_SCHEMA", "Key", "difference", "make", "request", "request_of"]
+__all__ = ["KEY_SCHEMA", "Key", "compiled_text", "difference", "fold", "make", "request", "request_of", "sha256"]
 
 KEY_SCHEMA = 1
 """Raised whenever the same ingredients would give another cubin, or are spelled in another way."""
@@ -94,20 +94,24 @@ def make(
     Key
         Storable exactly if the closure is.
     """
-    text = source.text_with_lines() if options.keeps_lines else source.text
     ingredients = (
         ("schema", str(KEY_SCHEMA)),
-        ("source", _sha256(text)),
+        ("source", sha256(compiled_text(source, options))),
         ("kernel", source.entry),
         ("options", "\n".join(options.canonical())),  # no option holds a line break, so nothing runs together
         ("compiler", f"{toolchain.name} {toolchain.build}"),
         ("arch", arch),
         *_headers(closure),
-        ("parameter checks", _sha256(checks) if checks else "none"),
+        ("parameter checks", sha256(checks) if checks else "none"),
         ("program key", program_key.hex() or "none"),
         *more,
     )
-    return Key(_fold(ingredients), ingredients, closure.storable, closure.reason)
+    return Key(fold(ingredients), ingredients, closure.storable, closure.reason)
+
+
+def compiled_text(source: Source, options: Options) -> str:
+    """What the compiler gets of a source: with ``#line`` only where line numbers reach the cubin."""
+    return source.text_with_lines() if options.keeps_lines else source.text
 
 
 def request(source: Source, options: Options, arch: str, closure: Closure, *, checks: str = "") -> bytes:
@@ -150,7 +154,7 @@ def _fold_request(ingredients: Iterable[tuple[str, str]]) -> bytes:
             value = "\n".join(flag for flag in value.split("\n") if flag != "bundled_headers")
         if name in _REQUESTED or name.startswith("header "):
             asked.append((name, value))
-    return _fold(asked)
+    return fold(asked)
 
 
 def difference(a: Iterable[tuple[str, str]], b: Iterable[tuple[str, str]]) -> tuple[str, ...]:
@@ -185,7 +189,7 @@ def _headers(closure: Closure) -> tuple[tuple[str, str], ...]:
         return (("headers", "none"),)
     named = closure.files
     if len(named) > _NAMED_HEADERS:
-        named = ((f"({len(named)} of the user's)", _sha256("\n".join(f"{n} {d}" for n, d in named))),)
+        named = ((f"({len(named)} of the user's)", sha256("\n".join(f"{n} {d}" for n, d in named))),)
     return (
         ("headers", closure.digest),
         *((f"header {name}", digest) for name, digest in named),
@@ -193,11 +197,12 @@ def _headers(closure: Closure) -> tuple[tuple[str, str], ...]:
     )
 
 
-def _sha256(text: str) -> str:
+def sha256(text: str) -> str:
+    """How a long ingredient enters: 64 hexadecimal digits."""
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
-def _fold(ingredients: Iterable[tuple[str, str]]) -> bytes:
+def fold(ingredients: Iterable[tuple[str, str]]) -> bytes:
     """SHA-256 over length-prefixed names and values, so that no byte can move from one to the next."""
     state = hashlib.sha256(b"cuplate key")
     for pair in ingredients:

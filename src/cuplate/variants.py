@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from cuplate import cache, config, events
 from cuplate.binding import Binding
 from cuplate.cache.counts import HitCounter, count
+from cuplate.cache.listing import nearest
 from cuplate.compile import Obtained, obtain
 from cuplate.content import Content, make_content
-from cuplate.cubin import Cubin, decode, encode
+from cuplate.cubin import Cubin, encode
 from cuplate.errors import DeclarationError, FrozenCacheError, VariantWarning
-from cuplate.key import difference
 from cuplate.parameters import parameter_key
 from cuplate.plan import Plan
 from cuplate.specialization import Specialization
@@ -189,24 +189,15 @@ class Variants:
         """Whether `content` is stored and, if not, what differs from the stored entry that is nearest."""
         if not content.key.storable:
             return f"never stored: {content.key.reason}"
-        best: tuple[int, str] | None = None
-        for key, payload in self.store().entries(self.name, limit=NEAREST):
-            if key == content.key.digest:
-                return f"hit: stored as {content.key.hex[:16]}"
-            try:
-                cubin = decode(payload)
-            except ValueError:
-                continue
-            names = difference(cubin.ingredients, content.key.ingredients)
-            told = _tell_difference(names, cubin, content)
-            if best is None or len(names) < best[0]:
-                best = (
-                    len(names),
-                    f"{told} differ{'s' if len(names) == 1 else ''} from the nearest stored entry {key.hex()[:16]}",
-                )
-        if self.store().get(content.key.digest, again=True) is not None:  # an old one, or another function's
+        found = nearest(content.key.ingredients, self.store().entries(self.name, limit=NEAREST))
+        # One that is not among those may be an old one, or another function's.
+        if (found is not None and not found[2]) or self.store().get(content.key.digest, again=True) is not None:
             return f"hit: stored as {content.key.hex[:16]}"
-        return f"miss: {best[1]}" if best else "miss: nothing is stored for this function"
+        if found is None:
+            return "miss: nothing is stored for this function"
+        key, cubin, names = found
+        told = _tell_difference(names, cubin, content)
+        return f"miss: {told} differ{'s' if len(names) == 1 else ''} from the nearest stored entry {key.hex()[:16]}"
 
     def _note_variant(self, content: Content, parameters: tuple[tuple[str, Any], ...]) -> None:
         """Warn once about a function that is rendered again and again, and then remember no more of it."""

@@ -16,7 +16,8 @@ import cuplate
 from cuplate import cache
 from cuplate.cache import CachePolicy, DiskTier, disk_tier, reset, set_policy, stats
 from cuplate.cache.files import FOLDER, FilesTier
-from cuplate.cache.layers import Layer, Layered, export, is_kernel, merge, toolchains
+from cuplate.cache.layers import Layer, Layered, export, merge, toolchains
+from cuplate.cache.listing import is_kernel
 from cuplate.cubin import Cubin, encode
 from cuplate.errors import CacheWarning
 from cuplate.seal import seal

@@ -39,6 +39,7 @@ from cuplate.seal import seal, unseal
 
 if TYPE_CHECKING:
     from cuplate.cache.engine import Engine
+    from cuplate.cache.listing import Listed
     from cuplate.cache.pruning import Pruned
 
 __all__ = ["DiskTier"]
@@ -48,6 +49,7 @@ T = TypeVar("T")
 _LOOK_AGAIN_S = 1.0
 _FORK_WAIT_S = 5.0
 _CLEAR_S = 60.0
+_POLL_S = 0.01
 _BUSY_UNTIL_REST = 3
 _QUARANTINES_UNTIL_OFF = 3
 _BY_USE = ("least-recently-used", "least-frequently-used")
@@ -244,7 +246,44 @@ class DiskTier:
             if payload is not None:
                 yield key, tag, payload
 
+    def listing(self) -> Iterator[Listed]:
+        """Every entry, oldest first, contents unread.
+
+        Yields
+        ------
+        Listed
+
+        Raises
+        ------
+        CacheError
+            The store is there and cannot be read: locked, damaged, not to be trusted. Nothing is set aside.
+        """
+        from cuplate.cache.listing import list_rows
+
+        return iter(self._told(lambda reader: list(list_rows(reader, self.directory))) or ())
+
+    def sealed(self, key: bytes) -> object:
+        """What lies under a key, unchecked; None for nothing. It is no use of the entry.
+
+        Parameters
+        ----------
+        key : bytes
+            Digest.
+
+        Raises
+        ------
+        CacheError
+            As of `listing`.
+        """
+        return self._told(lambda reader: reader.one(key, self._write_wait_s))
+
     # ---- housekeeping --------------------------------------------------------------------------------------------
+
+    def orphans(self) -> int:
+        """Files that no entry leads to, and stores that were set aside: what `prune` removes."""
+        from cuplate.cache.pruning import count_orphans
+
+        return count_orphans(self.directory)
 
     def clear(self) -> int:
         """Remove every entry and give the room back; how many went. Never raises; a full store takes seconds."""
@@ -371,6 +410,24 @@ class DiskTier:
         finally:
             self._reading.release()
         return None, self._trouble(failure, seen, key=key)
+
+    def _told(self, query: Callable[[Reader], T]) -> T | None:
+        """The query's answer, None when there is no store; for a person, so trouble is an error and changes nothing."""
+        from cuplate.cache.listing import unreadable
+
+        until = time.monotonic() + self._write_wait_s
+        with self._reading:
+            while True:
+                try:
+                    return query(self._current_reader(time.monotonic()))
+                except Exception as error:
+                    self._drop_reader()
+                    fault = classify(error)
+                    if fault is Fault.ABSENT:
+                        return None
+                    if fault is not Fault.BUSY or time.monotonic() > until:
+                        raise unreadable(self.directory, error) from error
+                    time.sleep(_POLL_S)
 
     def _current_reader(self, now: float) -> Reader:
         if self._reader is not None and now - self._looked_at > _LOOK_AGAIN_S:

@@ -20,7 +20,7 @@ from cuplate import events
 from cuplate.cache import fork
 from cuplate.cache.counts import count
 from cuplate.cache.directory import FORMAT, check_trust, make_private
-from cuplate.cache.faults import Fault, classify
+from cuplate.cache.faults import Fault, Refused, classify
 from cuplate.cache.flight import NodeFlights
 from cuplate.cache.folder import BadFile, File, Folder, Row
 from cuplate.cache.health import Health
@@ -28,6 +28,7 @@ from cuplate.config import UNLIMITED
 from cuplate.seal import seal, unseal
 
 if TYPE_CHECKING:
+    from cuplate.cache.listing import Listed
     from cuplate.cache.pruning import Pruned
 
 __all__ = ["FOLDER", "FilesTier"]
@@ -225,6 +226,50 @@ class FilesTier:
             payload = unseal(file.key, file.blob, self._secret) if file is not None else None
             if file is not None and payload is not None:
                 yield file.key, file.tag, payload
+
+    def listing(self) -> Iterator[Listed]:
+        """Every entry, contents unread.
+
+        Yields
+        ------
+        Listed
+
+        Raises
+        ------
+        CacheError
+            The folder is there and cannot be read, or is not to be trusted.
+        """
+        from cuplate.cache.listing import list_folder, unreadable
+
+        oldest_s = time.time() - self._time_to_live_s
+        try:
+            self._check_trust()
+            yield from (found for found in list_folder(self._folder, self.directory) if found.stored_s > oldest_s)
+        except FileNotFoundError:
+            return
+        except (OSError, Refused) as error:
+            raise unreadable(self.directory, error) from error
+
+    def sealed(self, key: bytes) -> object:
+        """What lies under a key, unchecked; None for nothing. It is no use of the entry.
+
+        Parameters
+        ----------
+        key : bytes
+            Digest.
+
+        Raises
+        ------
+        CacheError
+            As of `listing`, or the file is no entry.
+        """
+        from cuplate.cache.listing import sealed_in
+
+        return sealed_in(self._folder, key, self._largest_bytes())
+
+    def orphans(self) -> int:
+        """Files of puts that never ended: what `prune` removes."""
+        return len(self._folder.half_written())
 
     def prune(self) -> Pruned:
         """Bring the files within the limit, and remove what is expired or half written. Never raises."""

@@ -12,9 +12,9 @@ import os
 import stat
 import struct
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 __all__ = ["BadFile", "File", "Folder", "Row"]
 
@@ -45,7 +45,7 @@ class File:
     Attributes
     ----------
     key, blob : bytes
-        The blob as it was written, its seal unchecked.
+        The blob as it was written, its seal unchecked; empty where only the head was read.
     tag : str
     hits : int
     size : int
@@ -123,11 +123,18 @@ class Folder:
 
     def read_name(self, name: str, largest_bytes: int) -> File | None:
         """As `read`, by the file's name."""
+        return self._opened(name, lambda descriptor: _parse(descriptor, largest_bytes))
+
+    def read_head(self, name: str) -> File | None:
+        """As `read_name`, without the blob."""
+        return self._opened(name, _parse_head)
+
+    def _opened(self, name: str, read: Callable[[int], File]) -> File | None:
         try:
             with self._below(name[:2]) as directory:
                 descriptor = os.open(name, os.O_RDONLY | _OPEN, dir_fd=directory)
                 try:
-                    return _parse(descriptor, largest_bytes)
+                    return read(descriptor)
                 finally:
                     os.close(descriptor)
         except FileNotFoundError:
@@ -273,14 +280,23 @@ class Folder:
             A file that was written to later than this ago may still be under way.
         """
         removed = 0
+        with suppress(OSError), self._below(_NEW) as new:
+            for name in self.half_written(older_s=older_s):
+                with suppress(OSError):
+                    os.unlink(name, dir_fd=new)
+                    removed += 1
+        return removed
+
+    def half_written(self, *, older_s: float = _ORPHAN_S) -> list[str]:
+        """Names of the files that `sweep` removes. Never raises."""
+        found = []
         with suppress(OSError), self._below(_NEW) as new, os.scandir(new) as entries:
             for entry in entries:
                 with suppress(OSError):
                     age = time.time() - entry.stat(follow_symlinks=False).st_mtime
                     if not 0 <= age < older_s:
-                        os.unlink(entry.name, dir_fd=new)
-                        removed += 1
-        return removed
+                        found.append(entry.name)
+        return found
 
     def allocated_bytes(self) -> int:
         """What the files take on the disk, half-written ones included."""
@@ -332,7 +348,18 @@ def _parse(descriptor: int, largest_bytes: int) -> File:
         raise BadFile("not a plain file")
     if status.st_size > largest_bytes + _HEAD.size + _LONGEST_KEY + _LONGEST_TAG:
         raise BadFile(f"{status.st_size} bytes are too many")
-    data = _read_all(descriptor, status.st_size)
+    return _split(_read_all(descriptor, status.st_size), status.st_size)
+
+
+def _parse_head(descriptor: int) -> File:
+    status = os.fstat(descriptor)
+    if not stat.S_ISREG(status.st_mode):
+        raise BadFile("not a plain file")
+    file = _split(_read_all(descriptor, min(status.st_size, _HEAD.size + _LONGEST_KEY + _LONGEST_TAG)), status.st_size)
+    return replace(file, blob=b"")
+
+
+def _split(data: bytes, size: int) -> File:
     if len(data) < _HEAD.size:
         raise BadFile("cut in its head")
     magic, hits, key_bytes, tag_bytes, stored_ns = _HEAD.unpack_from(data)
@@ -341,7 +368,7 @@ def _parse(descriptor: int, largest_bytes: int) -> File:
         raise BadFile("cut, or not written by this version")
     key = data[_HEAD.size : _HEAD.size + key_bytes]
     tag = data[_HEAD.size + key_bytes : blob_at].decode("utf-8", "replace")
-    return File(key, tag, data[blob_at:], hits, len(data), stored_ns)
+    return File(key, tag, data[blob_at:], hits, size, stored_ns)
 
 
 def _read_all(descriptor: int, size: int) -> bytes:

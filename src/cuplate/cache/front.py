@@ -61,6 +61,8 @@ class Info:
         Entries, and the sum of their sealed sizes: what the limit bounds.
     disk_file_bytes : int
         What the files take on the disk: free pages, gaps, orphans and stores that were set aside included.
+    disk_orphans : int
+        Files that no entry leads to, and stores that were set aside: what `prune` removes.
     disk_limit_bytes : int
         The limit.
     disk_evictions, memory_evictions : int
@@ -76,6 +78,7 @@ class Info:
     disk_entries: int
     disk_entry_bytes: int
     disk_file_bytes: int
+    disk_orphans: int
     disk_limit_bytes: int
     disk_evictions: int
     memory_kernels: int
@@ -92,7 +95,7 @@ class Info:
             [
                 f"directory      {self.directory or 'none (memory only)'} ({self.disk_state})",
                 f"disk           {self.disk_entry_bytes} of {disk_limit} bytes in {self.disk_entries} entries, "
-                f"{self.disk_file_bytes} bytes on disk, {self.disk_evictions} evictions",
+                f"{self.disk_file_bytes} bytes on disk, {self.disk_orphans} orphans, {self.disk_evictions} evictions",
                 f"memory         {self.memory_kernels} of {kernel_limit} kernels, {self.memory_evictions} evictions",
                 self.policy.describe(),
             ]
@@ -325,8 +328,9 @@ def export(directory: str | os.PathLike[str], **choice: Any) -> Exported:
     directory : path
         Made if need be; what it holds already stays. Readable by everybody.
     **choice : object
-        ``functions``, ``archs``, ``keys``: only these; ``secret``, by default the policy's; ``progress``, called with
-        the number of kernels so far. See :func:`cuplate.cache.layers.export`.
+        ``functions``, ``archs``, ``keys``: only these; ``sources=True`` for their rendered texts as well; ``secret``,
+        by default the policy's; ``progress``, called with the number of kernels so far. See
+        :func:`cuplate.cache.layers.export`.
 
     Returns
     -------
@@ -392,6 +396,7 @@ def info() -> Info:
         disk_entries=entries,
         disk_entry_bytes=entry_bytes,
         disk_file_bytes=tier.volume(),
+        disk_orphans=tier.orphans(),
         disk_limit_bytes=effective.disk_bytes if tier.directory is not None else 0,
         disk_evictions=stats(all_threads=True).disk.evictions,
         memory_kernels=0 if loaded is None else len(loaded),

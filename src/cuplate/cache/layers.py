@@ -25,14 +25,15 @@ from cuplate.cache.faults import Refused, tell
 from cuplate.cache.files import FOLDER
 from cuplate.cache.flight import NodeFlights
 from cuplate.cache.folder import BadFile, Folder
+from cuplate.cache.listing import Listed, is_kernel, list_folder, list_rows, sealed_in, unreadable
 from cuplate.cache.program import ForeignStore
 from cuplate.cache.reader import DATABASE, Reader
 from cuplate.cache.store import NoStore, Tier
-from cuplate.cubin import decode
+from cuplate.cubin import decode, encode
 from cuplate.errors import CacheError
 from cuplate.seal import seal, unseal
 
-__all__ = ["Exported", "Layer", "Layered", "export", "is_kernel", "merge", "toolchains"]
+__all__ = ["Exported", "Layer", "Layered", "export", "merge", "toolchains"]
 
 _LARGEST_BYTES = 1 << 30
 _QUERY_S = 60.0
@@ -116,6 +117,52 @@ class Layer:
         except Exception as error:
             self._turn_off(error)
         return 0, 0
+
+    def listing(self) -> Iterator[Listed]:
+        """Every entry, contents unread.
+
+        Yields
+        ------
+        Listed
+
+        Raises
+        ------
+        CacheError
+            The layer cannot be read.
+        """
+        try:
+            source = self._asked()
+            if isinstance(source, Folder):
+                yield from list_folder(source, self.directory)
+            else:
+                with self._lock:
+                    found = list(list_rows(source, self.directory))
+                yield from found
+        except Exception as error:
+            raise unreadable(self.directory, error) from error
+
+    def sealed(self, key: bytes) -> object:
+        """What lies under a key, unchecked; None for nothing.
+
+        Raises
+        ------
+        CacheError
+            The layer, or the file, cannot be read.
+        """
+        try:
+            source = self._asked()
+            if isinstance(source, Reader):
+                with self._lock:
+                    return source.one(key)
+        except Exception as error:
+            raise unreadable(self.directory, error) from error
+        return sealed_in(source, key, _LARGEST_BYTES)
+
+    def _asked(self) -> Folder | Reader:
+        source = self._open()
+        if source is None:
+            raise Refused(self.off)
+        return source
 
     def _all_files(self, folder: Folder) -> Iterator[tuple[bytes, str, bytes]]:
         for row in folder.all_rows():
@@ -211,6 +258,10 @@ class Layered:
         return f"Layered({self.top!r}, {self.layers!r})"
 
     @property
+    def _stores(self) -> tuple[Tier | NoStore | Layer, ...]:
+        return self.top, *self.layers
+
+    @property
     def flights(self) -> NodeFlights | None:
         """Those of the writable tier."""
         return self.top.flights
@@ -267,12 +318,29 @@ class Layered:
     def all(self) -> Iterator[tuple[bytes, str, bytes]]:
         """Key, tag and payload of every good entry, the layers' included; what is there twice comes once."""
         seen: set[bytes] = set()
-        stores: tuple[Tier | NoStore | Layer, ...] = (self.top, *self.layers)
-        for store in stores:
+        for store in self._stores:
             for key, tag, payload in store.all():
                 if key not in seen:
                     seen.add(key)
                     yield key, tag, payload
+
+    def listing(self) -> Iterator[Listed]:
+        """Of the writable tier, then of the layers; what is there twice comes once."""
+        seen: set[bytes] = set()
+        for store in self._stores:
+            for found in store.listing():
+                if found.key not in seen:
+                    seen.add(found.key)
+                    yield found
+
+    def sealed(self, key: bytes) -> object:
+        """Of the writable tier, else of the first layer that has it."""
+        found = (store.sealed(key) for store in self._stores)
+        return next((blob for blob in found if blob is not None), None)
+
+    def orphans(self) -> int:
+        """Of the writable tier."""
+        return self.top.orphans()
 
     def clear(self) -> int:
         """The writable tier only."""
@@ -336,11 +404,6 @@ class Exported:
         return f"{self.kernels} kernels, {self.size_bytes} bytes{more}; compiled by {', '.join(self.toolchains) or '?'}"
 
 
-def is_kernel(tag: str) -> bool:
-    """Whether an entry with this tag is a kernel, or what the library notes beside them."""
-    return tag not in (_TOOLCHAIN, _REQUEST, "toolchain", "cuplate cpu runtime")
-
-
 def export(
     store: Any,
     directory: str | os.PathLike[str],
@@ -349,6 +412,7 @@ def export(
     functions: Collection[str] | None = None,
     archs: Collection[str] | None = None,
     keys: Collection[bytes] | None = None,
+    sources: bool = False,
     progress: Callable[[int], object] | None = None,
 ) -> Exported:
     """Write kernels of a store to a directory that can be a read-only layer anywhere.
@@ -363,6 +427,9 @@ def export(
         Key of the seal there.
     functions, archs, keys : collection, optional
         Only these.
+    sources : bool
+        True takes the rendered text of each kernel along, for `cuplate cache show`. It is left behind otherwise: a
+        layer goes to places where a text may not.
     progress : callable, optional
         Called with the number of kernels so far.
 
@@ -384,10 +451,13 @@ def export(
     requests: dict[bytes, tuple[tuple[int, ...], bytes]] = {}
     compilers: set[str] = set(toolchains(Layer(base, secret=secret)))
     for key, tag, payload in store.all():
-        if not is_kernel(tag) or (functions is not None and tag not in functions) or (keys and key not in keys):
+        if not is_kernel(tag) or (functions is not None and tag not in functions):
+            continue
+        if keys is not None and key not in keys:
             continue
         try:
             cubin = decode(payload)
+            payload = payload if sources else encode(cubin.without_source())
         except ValueError:
             continue
         if archs is not None and cubin.arch not in archs:

@@ -11,14 +11,14 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from cuplate.cache.directory import allocated_bytes, remove_set_aside
+from cuplate.cache.directory import allocated_bytes, remove_set_aside, stores
 from cuplate.cache.reader import DATABASE
 from cuplate.config import UNLIMITED
 
 if TYPE_CHECKING:
     from cuplate.cache.engine import Engine, Evicted
 
-__all__ = ["Pruned", "prune", "remove_orphans", "target_bytes"]
+__all__ = ["Pruned", "count_orphans", "prune", "remove_orphans", "target_bytes"]
 
 _OURS = re.compile(rf"{re.escape(DATABASE)}(-wal|-shm|-journal)?|.*\.lock|\..*")
 _ROUNDS = 8
@@ -71,6 +71,15 @@ class Pruned:
 def target_bytes(limit_bytes: int) -> int:
     """What the files may take after `prune`: the limit, a tenth of it, and 1 MB."""
     return limit_bytes + limit_bytes // 10 + 1_000_000
+
+
+def count_orphans(store: str) -> int:
+    """How many files and set-aside stores `remove_orphans` would remove."""
+    found = len(stores(store))
+    for folder, folders, files in os.walk(store, followlinks=False):
+        found += sum(folder != store or not _OURS.fullmatch(name) for name in files)
+        found += sum(os.path.islink(os.path.join(folder, name)) for name in folders)
+    return found
 
 
 def remove_orphans(store: str) -> int:

@@ -25,7 +25,7 @@ _RAW = 1  # diskcache.core.MODE_RAW: the value stands in the row
 _LIVE = "raw = 1 AND mode = 1 AND store_time > ?"
 _ONE = f"SELECT value FROM Cache WHERE key = ? AND {_LIVE} LIMIT 1"
 _TAGGED = f"SELECT key, value FROM Cache WHERE tag = ? AND {_LIVE} ORDER BY store_time DESC LIMIT ?"
-_KEYS = f"SELECT key, tag FROM Cache WHERE {_LIVE} ORDER BY rowid"
+_ROWS = f"SELECT key, tag, size, store_time, access_time, access_count FROM Cache WHERE {_LIVE} ORDER BY rowid"
 # SQLite calls back every so many steps of its machine; a planted view that never ends is cut off there.
 _STEPS = 20_000
 
@@ -153,36 +153,47 @@ class Reader:
         self._connection.set_progress_handler(lambda: time.monotonic() > self._until, _STEPS)
         self._connection.execute("PRAGMA query_only = ON")
 
-    def keys(self, wait_s: float) -> list[tuple[bytes, str]]:
-        """Key and tag of every row, oldest first, values unread; rows that nobody can have put are passed over.
+    def rows(self, wait_s: float) -> list[tuple[bytes, str, object, object, object, object]]:
+        """Key, tag, size, times of the put and of the last use, and number of uses of every row, oldest first.
+
+        Values are not read, and rows that nobody can have put are passed over; what is said of one is unchecked.
 
         Parameters
         ----------
         wait_s : float
             Longest time for it, seconds.
         """
-        rows = self._all(_KEYS, (self._oldest(),), wait_s)
-        return [(k, bytes(t or b"").decode("utf-8", "replace")) for k, t in rows if type(k) is bytes and _is_text(t)]
+        return [
+            (key, bytes(tag or b"").decode("utf-8", "replace"), *more)
+            for key, tag, *more in self._all(_ROWS, (self._oldest(),), wait_s)
+            if type(key) is bytes and _is_text(tag)
+        ]
+
+    def keys(self, wait_s: float) -> list[tuple[bytes, str]]:
+        """Key and tag of every row, as `rows` gives them."""
+        return [(key, tag) for key, tag, *_ in self.rows(wait_s)]
 
     def _all(self, statement: str, arguments: tuple[object, ...], wait_s: float | None = None) -> list[Any]:
         # fetchall, not fetchone: an unfinished statement keeps its snapshot, and the log could never be reset.
         self._until = time.monotonic() + (self._busy_s if wait_s is None else wait_s)
         return self._connection.execute(statement, arguments).fetchall()
 
-    def one(self, key: bytes) -> object:
+    def one(self, key: bytes, wait_s: float | None = None) -> object:
         """The value in a key's row, unchecked; None when there is no such row.
 
         Parameters
         ----------
         key : bytes
             Under which it was stored.
+        wait_s : float, optional
+            Longest time for it, seconds; default that of the connection.
 
         Returns
         -------
         object
             Bytes, if nobody has meddled.
         """
-        rows = self._all(_ONE, (key, self._oldest()))
+        rows = self._all(_ONE, (key, self._oldest()), wait_s)
         return rows[0][0] if rows else None
 
     def tagged(self, tag: str, limit: int) -> list[tuple[object, object]]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
     from cuplate.cache.flight import NodeFlights
+    from cuplate.cache.listing import Listed
     from cuplate.cache.pruning import Pruned
 
 __all__ = ["NoStore", "Store", "Tier"]
@@ -55,6 +56,18 @@ class Tier(Store, Protocol):
 
     def all(self) -> Iterator[tuple[bytes, str, bytes]]:
         """Key, tag and payload of every good entry."""
+        ...
+
+    def listing(self) -> Iterator[Listed]:
+        """Every entry, contents unread; for who looks through a store, so it tells what is wrong: CacheError."""
+        ...
+
+    def sealed(self, key: bytes) -> object:
+        """What lies under a key, unchecked, or None; no use of it, and it tells what is wrong: CacheError."""
+        ...
+
+    def orphans(self) -> int:
+        """Files that no entry leads to, which `prune` removes."""
         ...
 
     def prune(self) -> Pruned:
@@ -120,6 +133,18 @@ class NoStore:
     def all(self) -> Iterator[tuple[bytes, str, bytes]]:
         """Nothing."""
         return iter(())
+
+    def listing(self) -> Iterator[Listed]:
+        """Nothing."""
+        return iter(())
+
+    def sealed(self, key: bytes) -> object:
+        """None."""
+        return None
+
+    def orphans(self) -> int:
+        """0."""
+        return 0
 
     def prune(self) -> Pruned:
         """Nothing went."""

@@ -30,6 +30,7 @@ from cuplate.compile import SOURCE_NAME, diagnose, not_defined
 from cuplate.cubin import Cubin, Resources
 from cuplate.cxx import defined_kernels, find_parameters, parameter_checks
 from cuplate.errors import CompileError, ToolchainError
+from cuplate.key import compiled_text
 from cuplate.options import Options
 
 if TYPE_CHECKING:
@@ -329,7 +330,7 @@ def _program_options(
 
 
 def _text(source: Source, options: Options, checks: str = "") -> str:
-    text = source.text_with_lines() if options.keeps_lines else source.text
+    text = compiled_text(source, options)
     return f"{text}\n{checks}" if checks else text
 
 
@@ -436,6 +437,7 @@ def build(
         compile_s=seconds,
         toolchain=f"nvrtc {toolchain().build}",
         parameters_text=", ".join(f"{name}={value!r}" for name, value in source.parameters),
+        source=compiled_text(source, options),
     )
 
 
