@@ -17,6 +17,7 @@ from cuplate.cache import (
     configure,
     current_policy,
     disk_tier,
+    front,
     info,
     memory_tier,
     set_policy,
@@ -25,11 +26,11 @@ from cuplate.errors import SettingError
 
 
 @pytest.fixture(autouse=True)
-def policy_back() -> Iterator[None]:
-    """No test leaves a policy behind."""
+def policy_back(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """No test leaves a policy behind, and none puts what is no kernel into the tier of the process."""
+    monkeypatch.setattr(front._process, "memory", None)
     yield
     set_policy(None)
-    memory_tier().clear()
 
 
 def test_importing_it_loads_nothing_heavy() -> None:
