@@ -103,7 +103,11 @@ class Protocol:
         return 0, 42
 
 
-@pytest.mark.parametrize("stream", [Protocol(), SimpleNamespace(ptr=42), SimpleNamespace(cuda_stream=42)], ids=str)
+@pytest.mark.parametrize(
+    "stream",
+    [Protocol(), SimpleNamespace(ptr=42), SimpleNamespace(cuda_stream=42)],
+    ids=["protocol", "ptr", "cuda_stream"],
+)
 def test_a_given_stream_is_used_for_all_of_the_call_b41(gpu: Gpu, stream: Any) -> None:
     """B41: launch, zeroing, and the allocation of output and scratch; the current stream is the caller's afterwards."""
     a, x = gpu.array((5, 130)), gpu.array(130, "int32")
