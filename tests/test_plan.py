@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any, NamedTuple
 
 import pytest
@@ -56,7 +57,7 @@ def lone(**keywords: Any) -> Any:
         ({"grid": "0 * tile"}, (1, 1, 1)),
         ({"tiles": {"N-100": "tile"}}, (1, 1, 1)),
     ],
-    ids=str,
+    ids=lambda x: re.sub(r" at 0x\w+", "", str(x)),
 )
 def test_the_grid_of_a_call(keywords: dict[str, Any], grid: tuple[int, int, int]) -> None:
     """Tiles, expressions, a callable, or one thread for each element; never fewer than one block."""
