@@ -256,9 +256,33 @@ class _Torch:
                 function=function,
                 try_=f"{name}.detach(), or torch.no_grad()",
             )
+        if array.layout is not self.torch.strided:
+            raise LayoutError(
+                f"tensor {name!r} is not dense.",
+                function=function,
+                given=str(array.layout),
+                allowed="torch.strided",
+                try_=f"{name}.to_dense()",
+            )
         dtype = _known(name, str(array.dtype).removeprefix("torch."), function)
         device = ("cuda", array.get_device()) if array.is_cuda else (array.device.type, 0)
-        return Described(name, array.data_ptr(), dtype, tuple(array.shape), tuple(array.stride()), device)
+        pointer = self._pointer(name, array, function)
+        return Described(name, pointer, dtype, tuple(array.shape), tuple(array.stride()), device)
+
+    def _pointer(self, name: str, array: Any, function: str) -> int:
+        reason: Exception | None = None
+        try:
+            pointer = int(array.data_ptr())
+        except (RuntimeError, UserWarning) as error:  # inside torch.func; a fake tensor, which older versions warn of
+            pointer, reason = 0, error
+        if not pointer and (reason or (array.numel() and array.device.type != "meta")):  # `check_devices` knows meta
+            raise ArgumentError(
+                f"tensor {name!r} has no memory that a kernel could read.",
+                function=function,
+                given=type(array).__name__,
+                try_="real tensors, outside torch.func and tracing",
+            ) from reason
+        return pointer
 
     def empty(self, shape: tuple[int, ...], dtype: str, device: int, stream: int | None) -> Any:
         torch = self.torch
