@@ -275,7 +275,7 @@ class _Torch:
             pointer = int(array.data_ptr())
         except (RuntimeError, UserWarning) as error:  # inside torch.func; a fake tensor, which older versions warn of
             pointer, reason = 0, error
-        if not pointer and (reason or (array.numel() and array.device.type != "meta")):  # `check_devices` knows meta
+        if not pointer and (reason or (array.numel() and array.device.type != "meta")):  # layout.py refuses meta
             raise ArgumentError(
                 f"tensor {name!r} has no memory that a kernel could read.",
                 function=function,
