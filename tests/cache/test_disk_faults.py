@@ -214,6 +214,27 @@ def test_a_store_is_set_aside_only_if_it_is_still_bad_at_the_second_look(
     assert tier.get(KEY) == PAYLOAD
 
 
+@pytest.mark.parametrize("operation", ["tagged", "keys", "sums"])
+def test_a_listing_that_found_damage_is_repeated_before_a_store_is_set_aside(
+    tier: DiskTier, said: list[str], monkeypatch: pytest.MonkeyPatch, operation: str
+) -> None:
+    """The second look is the same query as the first, whichever that was."""
+    tier.put(KEY, PAYLOAD, tag="f")
+    query, looks = getattr(Reader, operation), list[int]()
+
+    def first_look_fails(self: Reader, *arguments: object) -> object:
+        looks.append(1)
+        if len(looks) == 1:
+            raise sqlite3.DatabaseError("database disk image is malformed")
+        return query(self, *arguments)
+
+    monkeypatch.setattr(Reader, operation, first_look_fails)
+    {"tagged": lambda: list(tier.entries("f")), "keys": lambda: list(tier.all()), "sums": tier.sums}[operation]()
+    assert len(looks) == 2
+    assert tier.counters()["quarantines"] == 0
+    assert tier.get(KEY) == PAYLOAD
+
+
 def test_a_store_that_somebody_else_has_just_replaced_is_not_set_aside(
     tier: DiskTier, said: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -514,6 +535,27 @@ def test_a_writer_that_holds_the_lock_costs_a_put_its_wait_and_a_get_nothing(tie
         holder.close()
     assert cold.put(OTHER, PAYLOAD)
     assert tier.get(OTHER) == PAYLOAD
+
+
+@pytest.mark.parametrize("moment", ["before the transaction's own code", "in the middle of it"])
+def test_an_interrupt_in_a_put_keeps_no_lock(tier: DiskTier, monkeypatch: pytest.MonkeyPatch, moment: str) -> None:
+    """Ctrl-C in a notebook goes to its user, and no other process waits for a transaction that nobody ends."""
+    tier.put(KEY, PAYLOAD)
+
+    def interrupt(self: engine.Engine, *arguments: object) -> None:
+        if moment == "in the middle of it":
+            with self._transact():
+                raise KeyboardInterrupt
+        self._sql("BEGIN IMMEDIATE")
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(engine.Engine, "write", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            tier.put(OTHER, PAYLOAD)
+    assert DiskTier(tier.base, write_wait_s=0.0).put(OTHER, PAYLOAD)
+    assert tier.put(KEY, b"p")
+    assert tier.counters()["errors"] == 0
 
 
 def test_a_frozen_opener_costs_a_put_its_wait(tier: DiskTier, said: list[str]) -> None:

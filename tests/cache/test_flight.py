@@ -291,7 +291,7 @@ def test_a_directory_that_others_can_write_is_not_used_without_a_secret(tmp_path
     folder.chmod(0o777)
     flights = NodeFlights(str(folder))
     assert flights.run(KEY, lambda: None, lambda: os.listdir(folder)) == []
-    assert NodeFlights(str(folder), trusted=True).run(KEY, lambda: None, lambda: len(os.listdir(folder))) == 1
+    assert NodeFlights(str(folder), keyed=True).run(KEY, lambda: None, lambda: len(os.listdir(folder))) == 1
 
 
 def test_a_process_that_can_store_nothing_makes_nobody_wait(tmp_path: Path) -> None:
@@ -301,14 +301,15 @@ def test_a_process_that_can_store_nothing_makes_nobody_wait(tmp_path: Path) -> N
 
 
 def test_what_killed_holders_left_is_removed_after_a_day(tmp_path: Path) -> None:
-    """Once a process, and never a file that somebody holds."""
+    """Once a process, and never a file that somebody holds, nor one that is no lock."""
     folder = tmp_path / "f"
     folder.mkdir(0o700)
-    for name in ("old", "held", "new"):
+    old, held, new, stranger = "aa.0", "bb.0", "cc.0", "notes.0"
+    for name in (old, held, new, stranger):
         (folder / name).touch()
-    for name in ("old", "held"):
+    for name in (old, held, stranger):
         os.utime(folder / name, (0, 0))
-    with open(folder / "held") as held:
-        fcntl.flock(held, fcntl.LOCK_EX)
+    with open(folder / held) as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
         NodeFlights(str(folder)).run(KEY, lambda: None, lambda: 1)
-    assert sorted(os.listdir(folder)) == ["held", "new"]
+    assert sorted(os.listdir(folder)) == [held, new, stranger]

@@ -107,7 +107,7 @@ class DiskTier:
         self._secret = secret
         self.flights = (
             NodeFlights(
-                f"{self.directory}.flights", cap_s=flight_wait_s, trusted=bool(secret), useful=self._health.may_write
+                f"{self.directory}.flights", cap_s=flight_wait_s, keyed=bool(secret), useful=self._health.may_write
             )
             if single_flight
             else None
@@ -183,9 +183,7 @@ class DiskTier:
     def _tell_evicted(self, evicted: list[tuple[bytes, str, int]]) -> None:
         for gone, function, size in evicted:
             events.emit("evict", function, key=gone.hex(), tier="disk", bytes=size, limit_bytes=self.limit_bytes)
-        if evicted:
-            self._health.count("evictions", len(evicted))
-            self._log_eviction(len(evicted))
+        self._health.evicted(len(evicted), self.limit_bytes)
 
     def delete(self, key: bytes) -> bool:
         """Remove one entry; whether one was there. Never raises.
@@ -214,7 +212,7 @@ class DiskTier:
         tuple of (bytes, bytes)
             Key and payload.
         """
-        rows, _ = self._read(lambda reader: reader.tagged(tag, limit), None)
+        rows, _ = self._read(lambda reader: reader.tagged(tag, limit))
         for key, blob in rows or ():
             payload = unseal(key, blob, self._secret) if type(key) is bytes else None
             if type(key) is bytes and payload is not None:
@@ -228,9 +226,9 @@ class DiskTier:
         tuple of (bytes, str, bytes)
             Read one by one: what is evicted meanwhile does not come.
         """
-        keys, _ = self._read(lambda reader: reader.keys(_CLEAR_S), None)
+        keys, _ = self._read(lambda reader: reader.keys(_CLEAR_S))
         for key, tag in keys or ():
-            blob, _ = self._read(lambda reader, key=key: reader.one(key), key)  # type: ignore[misc]
+            blob, _ = self._read(lambda reader, key=key: reader.one(key))  # type: ignore[misc]
             payload = unseal(key, blob, self._secret)
             if payload is not None:
                 yield key, tag, payload
@@ -286,7 +284,7 @@ class DiskTier:
 
     def sums(self) -> tuple[int, int]:
         """Number of entries, and the sum of their sealed sizes in bytes; zeros when there is no store."""
-        found, _ = self._read(lambda reader: reader.sums(), None)
+        found, _ = self._read(lambda reader: reader.sums())
         return found or (0, 0)
 
     def counters(self) -> Mapping[str, int]:
@@ -347,7 +345,7 @@ class DiskTier:
     # ---- reading -------------------------------------------------------------------------------------------------
 
     def _get(self, key: bytes) -> tuple[bytes | None, int]:
-        blob, errors = self._read(lambda reader: reader.one(key), key)
+        blob, errors = self._read(lambda reader: reader.one(key))
         if blob is None:
             return None, errors
         payload = unseal(key, blob, self._secret)
@@ -355,7 +353,7 @@ class DiskTier:
             return None, self._health.bad()
         return payload, 0
 
-    def _read(self, query: Callable[[Reader], T], key: bytes | None) -> tuple[T | None, int]:
+    def _read(self, query: Callable[[Reader], T]) -> tuple[T | None, int]:
         """The query's answer and the number of errors; (None, ...) in every trouble."""
         if not self._health.may_read():
             return None, 0
@@ -375,7 +373,7 @@ class DiskTier:
             failure = error
         finally:
             self._reading.release()
-        return None, self._trouble(failure, seen, key=key)
+        return None, self._trouble(failure, seen, query=query)
 
     def _current_reader(self) -> Reader:
         now = time.monotonic()
@@ -423,7 +421,7 @@ class DiskTier:
             with self._noting:  # for the next put; what was used meanwhile is later
                 self._touches = {**{k: n for k, n in touches.items() if k not in self._touches}, **self._touches}
         if stored is False:
-            self._refuse_full(len(blob), tag)
+            self._health.refuse_full(len(blob), tag, self.limit_bytes)
         return evicted, errors, bool(stored)
 
     def _write(self, operation: Callable[[Engine], T], wait_s: float) -> tuple[T | None, int]:
@@ -446,6 +444,9 @@ class DiskTier:
                     failure = error
                     if last or classify(error) not in (Fault.ABSENT, Fault.DAMAGED):
                         break
+                except BaseException:  # Ctrl-C between BEGIN and COMMIT must not keep the lock of all processes
+                    self._drop_engine()
+                    raise
         finally:
             self._writing.release()
         return None, self._trouble(failure, seen, writing=True)
@@ -471,23 +472,15 @@ class DiskTier:
         self._engine.until = until
         return self._engine
 
-    def _refuse_full(self, size: int, tag: str) -> None:
-        self._health.count("refused_full")
-        if _first(self.directory):
-            full = f"cuplate: the disk cache {self.directory} is full ({self.limit_bytes} bytes)"
-            what = f"{full} and its eviction is none: an entry of {size} bytes ({tag}) is not stored"
-            events.say(f"{what}, more will follow (settings: CUPLATE_DISK_BYTES, CUPLATE_EVICTION).", level="info")
-
-    def _log_eviction(self, number: int) -> None:
-        if not _first(self.directory):
-            return
-        full = f"cuplate: the disk cache {self.directory} is full ({self.limit_bytes} bytes)"
-        events.say(f"{full}; {number} entries evicted, more will follow (setting: CUPLATE_DISK_BYTES).", level="info")
-
     # ---- trouble -------------------------------------------------------------------------------------------------
 
     def _trouble(
-        self, error: Exception, seen: Identity | None, *, key: bytes | None = None, writing: bool = False
+        self,
+        error: Exception,
+        seen: Identity | None,
+        *,
+        query: Callable[[Reader], object] | None = None,
+        writing: bool = False,
     ) -> int:
         """Do what the error asks for; the number of errors to count. Called with no lock held; never raises."""
         fault = classify(error)
@@ -495,7 +488,7 @@ class DiskTier:
         if fault is Fault.BUSY and writing:
             answer = self._busy
         elif fault is Fault.DAMAGED and seen is not None:
-            answer = partial(self._quarantine, seen, key, error)
+            answer = partial(self._quarantine, seen, query, error)
         return self._health.trouble(error, writing=writing, fault=fault, answer=answer)
 
     def _busy(self) -> None:
@@ -504,7 +497,7 @@ class DiskTier:
             self._busy_writes = 0
             self._health.rest_from_writes()
 
-    def _quarantine(self, seen: Identity, key: bytes | None, error: Exception) -> None:
+    def _quarantine(self, seen: Identity, query: Callable[[Reader], object] | None, error: Exception) -> None:
         """Set the whole directory aside in one rename: under the lock of every opener, and after a second look.
 
         Without the second look, a process would move away the database that another is creating at that moment.
@@ -514,7 +507,7 @@ class DiskTier:
             with self._both_locks(until), open_lock(self.directory, until):
                 self._drop_reader()
                 self._drop_engine()
-                if self._identity() != seen or not self._still_bad(key):
+                if self._identity() != seen or not self._still_bad(query):
                     return
                 set_aside(self.directory)
         except Exception as failure:
@@ -525,13 +518,13 @@ class DiskTier:
         if self.counters()["quarantines"] >= _QUARANTINES_UNTIL_OFF:
             self._health.turn_off(f"damaged {_QUARANTINES_UNTIL_OFF} times, the last: {error}")
 
-    def _still_bad(self, key: bytes | None) -> bool:
-        if key is None:  # from a write, which has already been tried twice with a fresh connection
+    def _still_bad(self, query: Callable[[Reader], object] | None) -> bool:
+        if query is None:  # from a write, which has already been tried twice with a fresh connection
             return True
         try:
             reader = Reader(self.directory, busy_s=self._read_wait_s, largest_bytes=self._largest_bytes() + 1024)
             try:
-                reader.one(key)
+                query(reader)
             finally:
                 reader.close()
         except Exception as error:
@@ -547,8 +540,7 @@ class DiskTier:
             return None
 
     def _check_trust(self) -> None:
-        if not self._secret:
-            check_trust(self.base, self.directory)
+        check_trust(self.base, self.directory, keyed=bool(self._secret))
 
     @contextmanager
     def _both_locks(self, until: float) -> Iterator[None]:
@@ -610,15 +602,6 @@ class DiskTier:
 
 # Connections of the parent that could not be closed before a fork: closing them in the child would drop its locks.
 _abandoned: list[object] = []
-_full: set[str] = set()
-
-
-def _first(directory: str) -> bool:
-    """Whether this is the first eviction from a directory: said once, counted always."""
-    if directory in _full:
-        return False
-    _full.add(directory)
-    return True
 
 
 _used: weakref.WeakSet[DiskTier] = weakref.WeakSet()

@@ -25,6 +25,7 @@ from cuplate.cache.folder import BadFile, File, Folder, Row
 from cuplate.cache.health import Health
 from cuplate.cache.policy import FORMAT
 from cuplate.cache.stats import count
+from cuplate.cache.touch import note
 from cuplate.config import UNLIMITED
 from cuplate.cubin import seal, unseal
 
@@ -40,7 +41,9 @@ _FORK_WAIT_S = 5.0
 _TRUST_S = 1.0
 _UNSETTLED_NS = 20_000_000  # a folder that changed this recently may change again within one tick of its clock
 _SKEW_NS = 60_000_000_000  # by which the clocks of two nodes may well differ
-_TOUCHED = 4096
+_STEP_NS = 1000  # the finest that the clocks of common file systems tell apart
+_LARGEST_BYTES = 1 << 30  # a file that a damaged disk says to be longer would fill the memory
+_EXPIRE_EVERY_S = 60.0  # a look at the head of every file
 _LISTED = 2000
 
 
@@ -104,11 +107,18 @@ class FilesTier:
         self._trusted_until = 0.0
         self._lock = threading.RLock()  # of the list; a get takes it for no longer than a dictionary's entry
         self._list = _Listing(self._folder)
-        self._touched: dict[str, tuple[int, int]] = {}
+        self._touches: dict[bytes, int] = {}
+        self._noting = threading.Lock()  # of what was used
+        self._expire_at = 0.0
         self._swept = self._forking = False
         place = flight_directory or f"{self.directory}.flights"
         self.flights = (
-            NodeFlights(place, cap_s=flight_wait_s, trusted=bool(secret), useful=self._health.may_write)
+            NodeFlights(
+                place,
+                cap_s=flight_wait_s,
+                keyed=bool(secret) and flight_directory is None,  # a place of this node is nobody else's
+                useful=self._health.may_write,
+            )
             if single_flight
             else None
         )
@@ -162,7 +172,7 @@ class FilesTier:
     def _tell_evicted(self, gone: list[Row]) -> None:
         for row in gone:
             events.emit("evict", "", key=row.name, tier="disk", bytes=row.size, limit_bytes=self.limit_bytes)
-        self._health.count("evictions", len(gone))
+        self._health.evicted(len(gone), self.limit_bytes)
 
     def delete(self, key: bytes) -> bool:
         """Remove one entry; whether one was there. Never raises.
@@ -212,6 +222,8 @@ class FilesTier:
 
     def rows(self) -> list[Row]:
         """Every entry's file. Never raises."""
+        if not self._health.may_read():
+            return []
         try:
             self._check_trust()
             return list(self._folder.all_rows())
@@ -257,10 +269,9 @@ class FilesTier:
     def _prune(self, gone: list[Row]) -> None:
         from cuplate.cache.pruning import target_bytes
 
-        self._flush()
         self._list.refresh(all_parts=True)
-        if self._time_to_live_s < UNLIMITED:
-            gone += [row for row in list(self._list.rows.values()) if self._remove_expired(row.name)]
+        self._flush()
+        gone += self._expire()
         gone += self._evict(spare="")
         # A file takes whole blocks of the disk, so the sum of the sizes can be well below what they take.
         while self._list.rows and (excess := self.volume() - target_bytes(self.limit_bytes)) > 0:
@@ -275,7 +286,7 @@ class FilesTier:
             self._check_trust()
             self._folder.sweep(older_s=0.0)
             with self._lock:
-                self._touched.clear()
+                self._take_touches()
                 for row in self._folder.all_rows():
                     removed += self._folder.remove(row.name)
                 self._list = _Listing(self._folder)
@@ -302,7 +313,7 @@ class FilesTier:
 
     def close(self) -> None:
         """Write down the hits that no put has written down yet."""
-        if self._touched and self._health.may_write():
+        if self._touches and self._health.may_write():
             with self._lock:
                 self._flush()
 
@@ -324,7 +335,9 @@ class FilesTier:
         except Exception as error:
             return None, self._trouble(error)
         self._health.well()
-        self._touch(key.hex())
+        if self._eviction in ("least-recently-used", "least-frequently-used"):
+            with self._noting:
+                note(self._touches, key)
         return payload, 0
 
     def _file(self, name: str) -> File | None:
@@ -335,14 +348,18 @@ class FilesTier:
         return None if file is None or file.key.hex() != name or self._expired(file) else file
 
     def _expired(self, file: File) -> bool:
-        return self._time_to_live_s < UNLIMITED and time.time_ns() - file.stored_ns > self._time_to_live_s * 1e9
+        return self._is_old(file.stored_ns)
 
-    def _touch(self, name: str) -> None:
-        if self._eviction in ("least-recently-used", "least-frequently-used") and len(self._touched) < _TOUCHED:
-            self._touched[name] = (time.time_ns(), self._touched.get(name, (0, 0))[1] + 1)
+    def _is_old(self, stored_ns: int) -> bool:
+        return self._time_to_live_s < UNLIMITED and time.time_ns() - stored_ns > self._time_to_live_s * 1e9
+
+    def _take_touches(self) -> dict[bytes, int]:
+        with self._noting:
+            taken, self._touches = self._touches, {}
+        return taken
 
     def _largest_bytes(self) -> int:
-        return self.limit_bytes // 8
+        return min(self.limit_bytes // 8, _LARGEST_BYTES)
 
     # ---- writing -------------------------------------------------------------------------------------------------
 
@@ -373,15 +390,19 @@ class FilesTier:
 
     def _store(self, key: bytes, blob: bytes, tag: str) -> tuple[bool, int, list[Row]]:
         self._prepare()
-        self._flush()
         self._list.refresh()
-        if self._eviction == "none" and not self._list.fits(key.hex(), len(blob), self.limit_bytes):
-            self._health.count("refused_full")
-            return False, 0, []
-        row = self._folder.write(key, tag, blob)
+        self._flush()
+        gone: list[Row] = []
+        if not self._list.fits(key.hex(), len(blob), self.limit_bytes):
+            if time.monotonic() >= self._expire_at:
+                gone += self._expire(spare=key.hex())
+            if self._eviction == "none" and not self._list.fits(key.hex(), len(blob), self.limit_bytes):
+                self._health.refuse_full(len(blob), tag, self.limit_bytes)
+                return False, 0, gone
+        row = self._folder.write(key, tag, blob, time_ns=self._list.next_ns())
         self._list.note(row)
         self._health.well()
-        return True, 0, self._evict(spare=row.name)
+        return True, 0, gone + self._evict(spare=row.name)
 
     def _prepare(self) -> None:
         make_private(self.directory)
@@ -410,29 +431,32 @@ class FilesTier:
                 self._list.note(Row(row.name, row.size, now_ns))
         return None
 
-    def _remove_expired(self, name: str) -> bool:
-        try:
-            file = self._folder.read_name(name, self._largest_bytes())
-        except BadFile:
-            return False
-        if file is None or not self._expired(file):
-            return False
-        self._list.forget(name)
-        return self._folder.remove(name)
+    def _expire(self, spare: str = "") -> list[Row]:
+        """Remove what is past its time to live; its head says how old it is."""
+        gone: list[Row] = []
+        if self._time_to_live_s < UNLIMITED:
+            self._expire_at = time.monotonic() + _EXPIRE_EVERY_S
+            for row in list(self._list.rows.values()):
+                stored_ns = self._folder.uses(row.name)[1]
+                if row.name != spare and stored_ns is not None and self._is_old(stored_ns):
+                    self._list.forget(row.name)
+                    if self._folder.remove(row.name):
+                        gone.append(row)
+        return gone
 
     def _flush(self) -> None:
-        """Write down the hits since the last put, the oldest first."""
-        touched, self._touched = self._touched, {}
+        """Write down the hits since the last put, as later than all that is known."""
         moves = self._eviction == "least-recently-used"
-        for name, (used_ns, hits) in touched.items():
-            self._folder.note_use(name, used_ns if moves else None, hits)
-            self._list.used(name, used_ns if moves else None)
+        for key, hits in self._take_touches().items():
+            used_ns = self._list.next_ns() if moves else None
+            self._folder.note_use(key.hex(), used_ns, hits)
+            self._list.used(key.hex(), used_ns)
 
     def _check_trust(self) -> None:
         now = time.monotonic()
-        if self._secret or now < self._trusted_until:
+        if now < self._trusted_until:
             return
-        check_trust(self.base, self.directory)
+        check_trust(self.base, self.directory, keyed=bool(self._secret))
         self._trusted_until = now + _TRUST_S
 
     # ---- fork ----------------------------------------------------------------------------------------------------
@@ -451,7 +475,7 @@ class FilesTier:
         """
         taken, self._forking = self._forking, False
         if child:
-            self._touched = {}
+            self._touches, self._noting = {}, threading.Lock()
             self._health.forget_lock()
             if not taken:
                 self._lock, self._list = threading.RLock(), _Listing(self._folder)
@@ -468,7 +492,7 @@ class _Listing:
         self._folder = folder
         self._known: dict[str, tuple[int, set[str]]] = {}  # part -> time of its change, names
         self._unsettled: set[str] = set()
-        self._future: set[str] = set()
+        self._latest_ns = 0
         self._rule = ""
         self._order: dict[str, tuple[int, int]] = {}
         self._heap: list[tuple[tuple[int, int], str]] = []
@@ -483,17 +507,23 @@ class _Listing:
             for name in self._known.pop(part)[1]:
                 self.forget(name)
         self._unsettled = {part for part, changed_ns in parts.items() if abs(now_ns - changed_ns) < _UNSETTLED_NS}
-        if self._future:
+        if self._latest_ns > now_ns + _SKEW_NS:
             self._pull_back(now_ns)
 
     def _pull_back(self, now_ns: int) -> None:
         """After the clock was set back, old files would look newer than all to come; they keep their order."""
-        late = sorted((row for name in self._future if (row := self.rows.get(name))), key=lambda row: row.time_ns)
-        self._future.clear()
-        for number, row in enumerate(late):
-            time_ns = now_ns - len(late) + number
-            self._folder.note_use(row.name, time_ns, 0)
+        late = sorted((r for r in self.rows.values() if r.time_ns > now_ns + _SKEW_NS), key=lambda row: row.time_ns)
+        rest = (row.time_ns for row in self.rows.values() if row.time_ns <= now_ns + _SKEW_NS)
+        self._latest_ns = max(rest, default=0)
+        for row in late:
+            time_ns = self.next_ns()
+            self._folder.note_use(row.name, time_ns, 0, stored_by_ns=now_ns)
             self.note(Row(row.name, row.size, time_ns))
+
+    def next_ns(self) -> int:
+        """A time later than that of every file: now, unless the clock was set back."""
+        self._latest_ns = max(time.time_ns(), self._latest_ns + _STEP_NS)
+        return self._latest_ns
 
     def _read(self, part: str, changed_ns: int) -> None:
         rows = self._folder.rows(part)
@@ -503,8 +533,6 @@ class _Listing:
         for row in rows:
             if self.rows.get(row.name) != row:
                 self.note(row)
-                if row.time_ns > time.time_ns() + _SKEW_NS:
-                    self._future.add(row.name)
         self._known[part] = changed_ns, names
 
     def note(self, row: Row) -> None:
@@ -512,6 +540,7 @@ class _Listing:
         before = self.rows.get(row.name)
         self.total += row.size - (before.size if before is not None else 0)
         self.rows[row.name] = row
+        self._latest_ns = max(self._latest_ns, row.time_ns)
         if self._rule:
             self._rank(row)
 
@@ -554,7 +583,7 @@ class _Listing:
         return found
 
     def _rank(self, row: Row) -> None:
-        hits = self._folder.hits(row.name) if self._rule == "least-frequently-used" else 0
+        hits = self._folder.uses(row.name)[0] if self._rule == "least-frequently-used" else 0
         order = hits, row.time_ns
         self._order[row.name] = order
         heapq.heappush(self._heap, (order, row.name))

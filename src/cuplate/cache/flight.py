@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import threading
 import time
 from collections.abc import Callable
@@ -48,6 +49,7 @@ _SAY_AFTER_S = 1.0
 _SLOTS = 4
 _LOOKS_AT_THE_END, _LOOK_PAUSE_S = 3, 0.01
 _KEPT_S = 86400.0
+_LOCK_NAME = re.compile(r"[0-9a-f]+\.\d")
 _SWEPT_FILES = 256
 _UNSUPPORTED = {errno.EROFS, errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOTSUP, errno.EINVAL}
 _FAILURES_UNTIL_OFF = 3
@@ -121,18 +123,19 @@ class NodeFlights:
         Of the lock files; created, for this user only, at the first use. On a local file system.
     cap_s : float
         Longest wait for others, seconds, whatever they do.
-    trusted : bool
-        True skips the check that nobody else can write the directory.
+    keyed : bool
+        True where others may write the directory, see :func:`cuplate.cache.directory.check_trust`.
     useful : callable, optional
         Whether what this process makes can be stored; if not, nobody is made to wait for it.
     """
 
     def __init__(
-        self, directory: str, *, cap_s: float = 60.0, trusted: bool = False, useful: Callable[[], bool] | None = None
+        self, directory: str, *, cap_s: float = 60.0, keyed: bool = False, useful: Callable[[], bool] | None = None
     ) -> None:
         self.directory = directory
         self.cap_s = cap_s
-        self._trusted, self._useful = trusted, useful
+        self._keyed, self._useful = keyed, useful
+        self._trusted = False
         self._off = not _LOCKS
         self._failures = 0
         self._swept = False
@@ -288,7 +291,7 @@ class NodeFlights:
 
     def _open_file(self, path: str) -> _Held:
         if not self._trusted:
-            check_trust(os.path.dirname(self.directory), self.directory)
+            check_trust(os.path.dirname(self.directory), self.directory, keyed=self._keyed)
             self._trusted = True
         with self._lock:
             held = _Held(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600), path)
@@ -327,7 +330,8 @@ class NodeFlights:
             for number, entry in enumerate(found):
                 if number >= _SWEPT_FILES:
                     break
-                if entry.path != mine and entry.stat(follow_symlinks=False).st_mtime < oldest:
+                ours = entry.path != mine and _LOCK_NAME.fullmatch(entry.name)
+                if ours and entry.stat(follow_symlinks=False).st_mtime < oldest:
                     _remove_if_free(entry.path)
 
     def _trouble(self, error: Exception) -> None:

@@ -20,8 +20,8 @@ __all__ = ["BadFile", "File", "Folder", "Row"]
 
 _MAGIC = b"CUPFILE\x01"
 _HEAD = struct.Struct("<8sIHHQ")  # magic, number of hits, lengths of key and tag, time of the put
-_HITS = struct.Struct("<I")
-_HITS_AT = 8
+_NUMBERS = struct.Struct("<IHHQ")  # the head without its magic
+_NUMBERS_AT = 8
 _LONGEST_KEY = 100  # bytes: a file name has at most 255 characters, and two stand for a byte
 _LONGEST_TAG = 1000
 _NEW = "new"
@@ -139,7 +139,7 @@ class Folder:
                 raise BadFile(f"{name} is a link") from error
             raise
 
-    def write(self, key: bytes, tag: str, blob: bytes, *, sync: bool = True) -> Row:
+    def write(self, key: bytes, tag: str, blob: bytes, *, sync: bool = True, time_ns: int | None = None) -> Row:
         """Store an entry, whole or not at all.
 
         Parameters
@@ -149,6 +149,8 @@ class Folder:
             Cut at 1000 bytes.
         sync : bool
             False for many at once, where the caller syncs at the end.
+        time_ns : int, optional
+            The file's time, which says what was stored after what; default now.
 
         Raises
         ------
@@ -164,7 +166,8 @@ class Folder:
             try:
                 try:
                     _write_all(descriptor, b"".join(parts))
-                    os.utime(descriptor, ns=(now_ns, now_ns))  # this node's clock, not a file server's
+                    stamp_ns = now_ns if time_ns is None else time_ns
+                    os.utime(descriptor, ns=(stamp_ns, stamp_ns))  # this node's clock, not a file server's
                     if sync:  # a rename without it may survive a power cut that the bytes do not
                         os.fsync(descriptor)
                     status = os.fstat(descriptor)
@@ -190,7 +193,7 @@ class Folder:
             raise
         return True
 
-    def note_use(self, name: str, used_ns: int | None, hits: int) -> None:
+    def note_use(self, name: str, used_ns: int | None, hits: int, *, stored_by_ns: int | None = None) -> None:
         """Remember hits. Never raises.
 
         Parameters
@@ -200,14 +203,18 @@ class Folder:
             The file's new time; None leaves it.
         hits : int
             To be added to the number in its head.
+        stored_by_ns : int, optional
+            The time of the put is no later than this.
         """
         with suppress(OSError, struct.error), self._below(name[:2]) as directory:
             descriptor = os.open(name, os.O_RDWR | _OPEN, dir_fd=directory)
             try:
                 status = os.fstat(descriptor)
                 if stat.S_ISREG(status.st_mode):
-                    before = _HITS.unpack(os.pread(descriptor, _HITS.size, _HITS_AT))[0]
-                    os.pwrite(descriptor, _HITS.pack(min(before + hits, 0xFFFFFFFF)), _HITS_AT)
+                    before, key_bytes, tag_bytes, stored_ns = _read_numbers(descriptor)
+                    stored_ns = stored_ns if stored_by_ns is None else min(stored_ns, max(0, stored_by_ns))
+                    numbers = min(before + hits, 0xFFFFFFFF), key_bytes, tag_bytes, stored_ns
+                    os.pwrite(descriptor, _NUMBERS.pack(*numbers), _NUMBERS_AT)
                     time_ns = status.st_mtime_ns if used_ns is None else used_ns
                     os.utime(descriptor, ns=(time_ns, time_ns))
             finally:
@@ -219,15 +226,16 @@ class Folder:
             return os.stat(name, dir_fd=directory, follow_symlinks=False).st_mtime_ns
         return None
 
-    def hits(self, name: str) -> int:
-        """Hits that were noted; 0 when it cannot be told."""
+    def uses(self, name: str) -> tuple[int, int | None]:
+        """Hits that were noted, and the time of the put; (0, None) when it cannot be told."""
         with suppress(OSError, struct.error), self._below(name[:2]) as directory:
             descriptor = os.open(name, os.O_RDONLY | _OPEN, dir_fd=directory)
             try:
-                return int(_HITS.unpack(os.pread(descriptor, _HITS.size, _HITS_AT))[0])
+                hits, _, _, stored_ns = _read_numbers(descriptor)
+                return hits, stored_ns
             finally:
                 os.close(descriptor)
-        return 0
+        return 0, None
 
     # ---- all entries ---------------------------------------------------------------------------------------------
 
@@ -235,7 +243,7 @@ class Folder:
         """Names of the folders of entries, each with the time of its last change."""
         found: dict[str, int] = {}
         try:
-            with os.scandir(self.path) as entries:
+            with self._root() as root, os.scandir(root) as entries:
                 for entry in entries:
                     if len(entry.name) == 2 and _HEXADECIMAL.issuperset(entry.name):
                         with suppress(OSError):
@@ -283,9 +291,11 @@ class Folder:
         return removed
 
     def allocated_bytes(self) -> int:
-        """What the files take on the disk, half-written ones included."""
-        total = 0
-        for part in (*self.parts(), _NEW):
+        """What the files take on the disk, half-written ones included. Never raises."""
+        total, parts = 0, list[str]()
+        with suppress(OSError):
+            parts += self.parts()
+        for part in (*parts, _NEW):
             with suppress(OSError), self._below(part) as directory, os.scandir(directory) as entries:
                 for entry in entries:
                     with suppress(OSError):
@@ -296,11 +306,20 @@ class Folder:
     @contextmanager
     def _below(self, part: str, *, make: bool = False) -> Iterator[int]:
         """A descriptor of a folder below, which is no link."""
-        path = os.path.join(self.path, part)
-        if make:
-            with suppress(FileExistsError):
-                os.mkdir(path, 0o700)
-        descriptor = os.open(path, _DIRECTORY)
+        with self._root() as root:
+            if make:
+                with suppress(FileExistsError):
+                    os.mkdir(part, 0o700, dir_fd=root)
+            descriptor = os.open(part, _DIRECTORY, dir_fd=root)
+        try:
+            yield descriptor
+        finally:
+            os.close(descriptor)
+
+    @contextmanager
+    def _root(self) -> Iterator[int]:
+        """A descriptor of the folder itself, which is no link either."""
+        descriptor = os.open(self.path, _DIRECTORY)
         try:
             yield descriptor
         finally:
@@ -318,6 +337,10 @@ def _temporary() -> str:
     global _number
     _number += 1
     return f"{os.uname().nodename[:64].replace('/', '_')}-{os.getpid()}-{_number}-{time.time_ns()}"
+
+
+def _read_numbers(descriptor: int) -> tuple[int, int, int, int]:
+    return _NUMBERS.unpack(os.pread(descriptor, _NUMBERS.size, _NUMBERS_AT))
 
 
 def _write_all(descriptor: int, data: bytes) -> None:

@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 
+from cuplate import events
 from cuplate.cache.faults import Fault, classify, tell
 from cuplate.errors import CacheError
 
@@ -13,6 +14,7 @@ __all__ = ["Health"]
 
 _FAILURES_UNTIL_OFF = 5
 _SETTING = "CUPLATE_CACHE_DIR or CachePolicy(directory=...)"
+_full: set[str] = set()
 _COUNTED = ("bad", "busy", "errors", "quarantines", "evictions", "refused_large", "refused_full")
 
 
@@ -144,6 +146,27 @@ class Health:
             f"{self.directory} ({limit_bytes} bytes) and is not stored; raise CUPLATE_DISK_BYTES or "
             "CachePolicy(disk_bytes=...).",
         )
+
+    def refuse_full(self, size: int, tag: str, limit_bytes: int) -> None:
+        """Nothing may be evicted for an entry."""
+        self.count("refused_full")
+        self._say_full(
+            f"({limit_bytes} bytes) and its eviction is none: an entry of {size} bytes ({tag}) is not stored, more "
+            "will follow (settings: CUPLATE_DISK_BYTES, CUPLATE_EVICTION)."
+        )
+
+    def evicted(self, number: int, limit_bytes: int) -> None:
+        """So many entries had to go."""
+        if number:
+            self.count("evictions", number)
+            self._say_full(
+                f"({limit_bytes} bytes); {number} entries evicted, more will follow (setting: CUPLATE_DISK_BYTES)."
+            )
+
+    def _say_full(self, what: str) -> None:
+        if self.directory not in _full:  # counted always, said once
+            _full.add(self.directory)
+            events.say(f"cuplate: the disk cache {self.directory} is full {what}", level="info")
 
     def warn(self, cause: str, what: str) -> None:
         """One warning per cause."""
