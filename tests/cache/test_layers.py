@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import subprocess
@@ -16,9 +17,11 @@ import cuplate
 from cuplate import cache
 from cuplate.cache import CachePolicy, DiskTier, disk_tier, reset, set_policy, stats
 from cuplate.cache.files import FOLDER, FilesTier
+from cuplate.cache.folder import Folder
 from cuplate.cache.layers import Layer, Layered, export, is_kernel, merge, toolchains
 from cuplate.cubin import Cubin, encode, seal
 from cuplate.errors import CacheWarning
+from cuplate.key import request_of
 
 pytest.importorskip("diskcache")
 
@@ -105,6 +108,52 @@ def test_an_export_under_a_secret_is_read_with_it_only(filled: DiskTier, tmp_pat
     assert Layer(tmp_path / "layer", secret=b"s").get(key(1)) == (record(1), 0)
     with pytest.warns(CacheWarning, match="another secret"):
         assert Layer(tmp_path / "layer").get(key(1)) == (None, 1)
+
+
+def test_an_export_into_a_directory_of_other_things_leaves_those_alone(filled: DiskTier, tmp_path: Path) -> None:
+    """A repository, a home, a place with links: no mode changes but those of the layer."""
+    place, outside = tmp_path / "place", tmp_path / "outside"
+    (place / "sub").mkdir(parents=True)
+    for file, mode in ((place / "run.sh", 0o700), (place / "sub" / "key", 0o600), (outside, 0o600)):
+        file.write_text("mine")
+        file.chmod(mode)
+    (place / "link").symlink_to(outside)
+    place.chmod(0o700)
+    export(filled, place)
+    (place / FOLDER / "01" / "link").symlink_to(outside)
+    assert export(filled, place).kernels == 3
+    modes = {p: p.stat().st_mode & 0o777 for p in (place, place / "run.sh", place / "sub" / "key", outside)}
+    assert list(modes.values()) == [0o700, 0o700, 0o600, 0o600]
+    assert Layer(place).get(key(1)) == (record(1), 0)
+
+
+def test_an_export_of_no_keys_is_empty(filled: DiskTier, tmp_path: Path) -> None:
+    """Nothing chosen is not everything; and folders on the way to a new place can be read by everybody too."""
+    assert export(filled, tmp_path / "new" / "layer", keys=[]).kernels == 0
+    assert (tmp_path / "new").stat().st_mode & 0o055 == 0o055
+
+
+@pytest.mark.parametrize("way", ["export", "merge"])
+@pytest.mark.parametrize("first", ["nvrtc 13.5.37", "nvrtc 12.9.86"])
+def test_of_two_compilers_kernels_the_newer_one_answers_in_whatever_order_they_come(
+    tmp_path: Path, way: str, first: str
+) -> None:
+    """A process without a compiler is led to it, and both compilers are recorded."""
+    second = {"nvrtc 13.5.37": "nvrtc 12.9.86", "nvrtc 12.9.86": "nvrtc 13.5.37"}[first]
+    store = FilesTier(str(tmp_path / "both"))
+    for number, toolchain in enumerate((first, second)):
+        tier = FilesTier(str(tmp_path / str(number)))
+        tier.put(key(number), record(7, toolchain=toolchain), tag="f")
+        if way == "export":
+            export(tier, tmp_path / "both")
+        else:
+            export(tier, tmp_path / f"layer{number}")
+            merge(tmp_path / f"layer{number}", store)
+    asked = request_of((("source", "7"), ("compiler", first), ("arch", "sm_90")))
+    assert asked is not None
+    layer = Layer(tmp_path / "both")
+    assert layer.get(asked)[0] == key((first, second).index("nvrtc 13.5.37"))
+    assert toolchains(layer) == ("nvrtc 12.9.86", "nvrtc 13.5.37")
 
 
 @pytest.mark.parametrize("kind", [DiskTier, FilesTier])
@@ -211,6 +260,24 @@ def test_a_layer_that_cannot_be_used_is_said_once(tmp_path: Path, kind: str) -> 
     with pytest.warns(CacheWarning, match="read-only layer") as caught:
         assert [layered.get(key(1)) for _ in range(3)] == [record(1)] * 3
     assert len(caught) == 1
+
+
+@pytest.mark.parametrize("failures", [4, 5])
+def test_a_hiccup_of_a_layer_is_a_miss_and_five_in_a_row_turn_it_off(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failures: int
+) -> None:
+    """A frozen run must not end over one stale handle of a file server."""
+    FilesTier(str(tmp_path / "layer")).put(key(1), record(1))
+    layer = Layer(tmp_path / "layer", on_error="ignore")
+
+    def fail(*arguments: object) -> None:
+        raise OSError(errno.ESTALE, "Stale file handle")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Folder, "read", fail)
+        assert [layer.get(key(1)) for _ in range(failures)] == [(None, 1)] * failures
+    assert (layer.get(key(1))[0] == record(1), layer.off is None) == (failures < 5, failures < 5)
+    assert layer._failures == (0 if failures < 5 else 5)
 
 
 def test_a_damaged_entry_of_a_layer_is_a_counted_miss(tmp_path: Path) -> None:
