@@ -390,6 +390,8 @@ def test_a_frozen_process_over_a_layer_needs_no_compiler(tmp_path: Path) -> None
     )
     said = "no compiler\ndisk scale\ndisk plain\nplain add=5 64 True\n"
     run(frozen, tmp_path, said)
+    assert_no_cuda = "import importlib.util; assert importlib.util.find_spec('cuda') is None\n"
+    run(assert_no_cuda + frozen, tmp_path, said, packages=packages_without_cuda(tmp_path / "packages"))
     (include / "mine.h").write_text("#define SCALE 3.0f\n")  # another header is another kernel
     stale = frozen.replace("for f in (scale, plain):", "for f in (plain,):") + (
         "try: scale.compile(arch='sm_90')\nexcept cuplate.FrozenCacheError as e: print('header mine.h' in e.nearest)\n"
@@ -405,9 +407,23 @@ def test_a_frozen_process_over_a_layer_needs_no_compiler(tmp_path: Path) -> None
     assert (done.stdout, done.stderr) == ("no compiler\ndisk scale\ndisk plain\nnone\n", "")
 
 
-def run(script: str, folder: Path, said: str) -> None:
-    """Run a script, and compare what it says."""
+def run(script: str, folder: Path, said: str, *, packages: Path | None = None) -> None:
+    """Run a script, with these installed packages only if they are given, and compare what it says."""
     file = folder / "script.py"
     file.write_text(script)
-    done = subprocess.run([sys.executable, str(file)], capture_output=True, text=True)
+    sources = str(Path(cuplate.__file__).parents[1])
+    alone = {} if packages is None else {"env": {**os.environ, "PYTHONPATH": f"{sources}{os.pathsep}{packages}"}}
+    flags = [] if packages is None else ["-S"]
+    done = subprocess.run([sys.executable, *flags, str(file)], capture_output=True, text=True, **alone)
     assert (done.stdout, done.stderr) == (said, "")
+
+
+def packages_without_cuda(folder: Path) -> Path:
+    """What an installation without any extra has: no NVRTC, no bindings; nor the pure `cuda.core` here."""
+    folder.mkdir()
+    needed = ("jinja2", "markupsafe", "numpy", "jaxtyping", "wadler_lindig", "diskcache")
+    for site in {Path(str(__import__(name).__file__)).parents[1] for name in needed}:
+        for package in site.iterdir():
+            if not package.name.startswith(("cuda", "cupy", "nvidia", "_")) and package.suffix != ".pth":
+                (folder / package.name).symlink_to(package)
+    return folder
