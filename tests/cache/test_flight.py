@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import signal
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -268,6 +269,20 @@ def test_where_locks_do_not_work_everybody_compiles(
     flights = NodeFlights(str(tmp_path / "f"))
     assert [flights.run(KEY, lambda: None, lambda: 7) for _ in range(6)] == [7] * 6
     assert len(tried) == (1 if number in (errno.ENOLCK, errno.EOPNOTSUPP) else 3)
+
+
+def test_without_a_thread_for_the_heartbeat_everybody_compiles(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """At the end of the interpreter, or with all threads in use: no lock is kept, and nothing raises."""
+
+    def fail(self: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    flights = NodeFlights(str(tmp_path / "f"))
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", fail)
+        assert flights.run(KEY, lambda: None, lambda: 7) == 7
+    assert flights.counters()["errors"] == 1
+    assert NodeFlights(str(tmp_path / "f")).run(KEY, lambda: None, lambda: 8) == 8
 
 
 @pytest.mark.parametrize("place", ["a plain file", "a directory in the lock's place", "a link in the lock's place"])

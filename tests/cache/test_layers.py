@@ -212,6 +212,21 @@ def test_a_layer_is_read_without_a_write(filled: DiskTier, tmp_path: Path, sourc
     assert snapshot(place) == before
 
 
+def test_a_copy_of_a_directory_in_use_says_that_its_log_is_not_read(tmp_path: Path) -> None:
+    """Once; what is in the database itself is found, what is in the log only is a miss."""
+    tier = DiskTier(str(tmp_path / "cache"))
+    tier.put(key(1), record(1))
+    tier.close()
+    tier.put(key(2), record(2))
+    shutil.copytree(tmp_path / "cache", tmp_path / "layer")
+    layer = Layer(tmp_path / "layer")
+    with pytest.warns(
+        CacheWarning, match=r"has a log \(cache.db-wal\), which is not read.*cuplate.cache.export"
+    ) as caught:
+        assert (layer.get(key(1)), layer.get(key(2))) == ((record(1), 0), (None, 0))
+    assert len(caught) == 1
+
+
 def test_the_writable_tier_comes_first_then_the_layers_in_order(tmp_path: Path) -> None:
     """And each look-up counts once."""
     for name, number in (("one", 1), ("two", 2)):

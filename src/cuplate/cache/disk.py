@@ -495,7 +495,7 @@ class DiskTier:
         self._busy_writes += 1
         if self._busy_writes >= _BUSY_UNTIL_REST:
             self._busy_writes = 0
-            self._health.rest_from_writes()
+            self._health.rest_from_writes("busy", "is locked by another process")
 
     def _quarantine(self, seen: Identity, query: Callable[[Reader], object] | None, error: Exception) -> None:
         """Set the whole directory aside in one rename: under the lock of every opener, and after a second look.

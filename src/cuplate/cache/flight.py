@@ -78,8 +78,9 @@ class _Held:
 
     def beat(self) -> None:
         """Touch the file until told to stop."""
-        self.beating = threading.Thread(target=self._touch, args=(self.descriptor,), name="cuplate-flight", daemon=True)
-        self.beating.start()
+        thread = threading.Thread(target=self._touch, args=(self.descriptor,), name="cuplate-flight", daemon=True)
+        thread.start()  # fails at the end of the interpreter, or where a process has all the threads it may have
+        self.beating = thread
 
     def _touch(self, descriptor: int) -> None:
         while not self.stop.wait(_BEAT_S):

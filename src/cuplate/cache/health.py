@@ -49,16 +49,16 @@ class Health:
         """Nor read only, nor resting from writes."""
         return not self._read_only and self.may_read() and time.monotonic() >= self._write_rest_until
 
-    def rest_from_writes(self) -> None:
-        """Write nothing for a while: another process holds the lock."""
+    def rest_from_writes(self, cause: str, what: str) -> None:
+        """Write nothing for a while."""
         self._write_rest_until = time.monotonic() + self._cooldown_s
-        self.warn("busy", f"is locked by another process; nothing is stored for {self._cooldown_s:g} s")
+        self.warn(cause, f"{what}; nothing is stored for {self._cooldown_s:g} s")
 
     def state(self) -> str:
         """``"on"``, ``"resting"``, ``"read only"``, or ``"off: "`` and the reason."""
         if self._off is not None:
             return f"off: {self._off}"
-        if time.monotonic() < self._rest_until:
+        if time.monotonic() < max(self._rest_until, self._write_rest_until):
             return "resting"
         return "read only" if self._read_only else "on"
 
@@ -132,6 +132,8 @@ class Health:
             self.warn("read only", f"cannot be written ({error})")
         elif fault is Fault.REFUSED:
             self.turn_off(str(error))
+        elif fault is Fault.FULL and writing:
+            self.rest_from_writes("no room", f"has no room ({error})")
         elif fault is not Fault.BUSY:
             self.rest(error)
 

@@ -144,8 +144,20 @@ class Layer:
             if folder.endswith(FOLDER):
                 return Folder(folder)
             if os.path.isfile(os.path.join(folder, DATABASE)):
+                self._tell_of_log(os.path.join(folder, f"{DATABASE}-wal"))
                 return Reader(folder, busy_s=1.0, largest_bytes=_LARGEST_BYTES, query="mode=ro&immutable=1")
         raise Refused(f"{self.directory} holds neither {FOLDER} nor {FORMAT}/{DATABASE}")
+
+    def _tell_of_log(self, log: str) -> None:
+        """Copied while a process had it open, or after that was killed: SQLite reads a log only where it may write."""
+        if os.path.exists(log) and os.path.getsize(log):
+            tell(
+                self._on_error,
+                self.directory,
+                "log",
+                f"cuplate: the read-only layer {self.directory} has a log ({os.path.basename(log)}), which is not "
+                "read: what was stored last is not found there. Make layers with cuplate.cache.export.",
+            )
 
     def _bad(self, reason: str) -> int:
         tell(
