@@ -271,6 +271,42 @@ def test_where_locks_do_not_work_everybody_compiles(
     assert len(tried) == (1 if number in (errno.ENOLCK, errno.EOPNOTSUPP) else 3)
 
 
+@pytest.mark.parametrize("moment", ["with the lock just had", "at the end", "in a wait"])
+def test_an_interrupt_leaves_no_lock_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, patient: None, moment: str
+) -> None:
+    """Ctrl-C, once or twice, in whatever line: the next one who wants the key has it at once, in this process too."""
+    folder, flights = tmp_path / "f", NodeFlights(str(tmp_path / "f"))
+    function = "still" if moment == "at the end" else "_try_to_lock"
+    owner = flight._Held if moment == "at the end" else NodeFlights
+    before = getattr(owner, function)
+
+    def interrupt(*arguments: object) -> None:
+        before(*arguments)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, open(folder.parent / "held", "w") as held:
+        if moment == "in a wait":
+            folder.mkdir(0o700)
+            (folder / f"{KEY.hex()}.0").hardlink_to(held.name)
+            fcntl.flock(held, fcntl.LOCK_EX)
+        patch.setattr(owner, function, interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            flights.run(KEY, lambda: None, lambda: 1)
+    assert flights._open == set()
+    assert [NodeFlights(str(folder)).run(KEY, lambda: None, lambda: 2), flights.run(KEY, lambda: None, lambda: 3)] == [
+        2,
+        3,
+    ]
+
+
+def test_a_thread_does_not_wait_for_itself(tmp_path: Path, patient: None) -> None:
+    """Work that asks for its own key does it again, with no lock."""
+    flights = NodeFlights(str(tmp_path / "f"))
+    assert flights.run(KEY, lambda: None, lambda: flights.run(KEY, lambda: None, lambda: 7)) == 7
+    assert (flights.counters()["led"], flights.counters()["alone"]) == (1, 1)
+
+
 def test_without_a_thread_for_the_heartbeat_everybody_compiles(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """At the end of the interpreter, or with all threads in use: no lock is kept, and nothing raises."""
 
