@@ -20,6 +20,7 @@ from cuplate.cache.directory import make_private
 from cuplate.cache.faults import Fault, classify
 from cuplate.cache.reader import Reader
 from cuplate.errors import CacheWarning
+from tests.cache.children import Children
 
 engine = pytest.importorskip("cuplate.cache.engine")
 
@@ -199,6 +200,33 @@ def test_a_damaged_database_is_set_aside_once_and_said_once(tier: DiskTier, said
     assert tier.put(KEY, PAYLOAD)
     assert tier.get(KEY) == PAYLOAD
     assert sum(name.startswith("v1.bad-") for name in os.listdir(tier.base)) == 1
+
+
+def test_a_store_is_set_aside_under_the_lock_of_every_opener(tier: DiskTier, said: list[str]) -> None:
+    """While another process opens the store, or sets it aside, nothing is moved; the look-up is a miss all the same."""
+    fcntl = pytest.importorskip("fcntl")
+    tier.put(KEY, PAYLOAD)
+    tier.close()
+    Path(tier.directory, "cache.db").write_bytes(b"not a database\n" * 1000)
+    with open(f"{tier.directory}.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        assert tier.get(KEY) is None
+    assert tier.counters()["quarantines"] == 0
+    assert sorted(os.listdir(tier.base)) == ["v1", "v1.lock"]
+    assert DiskTier(tier.base).get(KEY) is None
+    assert len(os.listdir(tier.base)) == 2  # the lock, and the store that was set aside
+
+
+def test_a_store_that_is_damaged_again_and_again_turns_the_tier_off(tier: DiskTier, said: list[str]) -> None:
+    """After the third time: whatever damages it is stronger than we."""
+    for number in range(5):
+        assert tier.put(KEY, PAYLOAD) == (number < 3)
+        tier.close()
+        if number < 3:
+            Path(tier.directory, "cache.db").write_bytes(b"not a database\n" * 1000)
+        assert tier.get(KEY) is None
+    assert tier.counters()["quarantines"] == 3
+    assert tier.state().startswith("off: damaged 3 times")
 
 
 def test_a_database_that_is_being_made_is_not_taken_for_damage(tier: DiskTier) -> None:
@@ -606,6 +634,33 @@ def test_a_planted_view_that_never_ends_is_cut_off(tier: DiskTier, said: list[st
     )
     assert tier.get(KEY) is None
     assert tier.counters()["errors"] == 1
+
+
+def test_a_planted_trigger_that_never_ends_is_cut_off(tier: DiskTier, tmp_path: Path) -> None:
+    """A put is bounded in time as well. In a process of its own: nothing but the tier can stop SQLite's loop."""
+    tier.put(KEY, PAYLOAD)
+    tier.close()
+    endless = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT max(i) FROM n"
+    rows(tier, f"CREATE TRIGGER t AFTER INSERT ON Cache BEGIN UPDATE Settings SET value = ({endless}); END")
+    with Children(tmp_path / "log") as children:
+        children.start(lambda: (tier.put(OTHER, PAYLOAD), tier.get(KEY) == PAYLOAD, tier.state()))
+        assert children.finish() == ["done (False, False, 'resting')"]
+    assert DiskTier(tier.base).get(KEY) == PAYLOAD
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
+def test_no_connection_crosses_a_fork(tier: DiskTier) -> None:
+    """SQLite's must not: closed before it, in parent and child; and both open it again."""
+    tier.put(KEY, PAYLOAD)
+    assert tier.get(KEY) == PAYLOAD
+    assert tier._reader is not None and tier._engine is not None
+    pid = os.fork()
+    closed = tier._reader is None and tier._engine is None
+    if pid == 0:
+        os._exit(0 if closed and tier.get(KEY) == PAYLOAD and tier.put(OTHER, PAYLOAD) else 1)
+    assert closed
+    assert os.waitpid(pid, 0)[1] == 0
+    assert tier.get(OTHER) == PAYLOAD
 
 
 def test_a_get_does_not_wait_for_a_put_of_another_thread(tier: DiskTier, monkeypatch: pytest.MonkeyPatch) -> None:

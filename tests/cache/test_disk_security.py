@@ -18,6 +18,7 @@ from cuplate.cache.pruning import remove_orphans
 from cuplate.cubin import seal
 
 diskcache = pytest.importorskip("diskcache")
+BytesDisk = pytest.importorskip("cuplate.cache.engine").BytesDisk
 
 KEY, OTHER = b"k" * 32, b"o" * 32
 PAYLOAD = os.urandom(2000)
@@ -90,6 +91,34 @@ def test_a_pickled_key_does_not_run(tier: DiskTier, tmp_path: Path) -> None:
     assert list(tier.entries("f")) == []
     use_everything(tier)
     assert not (tmp_path / "ran").exists()
+
+
+def test_every_method_of_diskcaches_disk_that_could_unpickle_or_open_a_file_refuses(tmp_path: Path) -> None:
+    """Also those that no operation of the tier reaches; a planted setting of a disk is not obeyed."""
+    disk = BytesDisk(str(tmp_path), min_file_size=1, pickle_protocol=0, evil=1)
+    bomb = pickle.dumps(Bomb(tmp_path / "ran"))
+    file = tmp_path / "value"
+    file.write_bytes(bomb)
+    refusals = [
+        (OSError, lambda: disk.get(bomb, False)),
+        (OSError, lambda: disk.get("text", True)),
+        (OSError, lambda: disk.fetch(4, None, bomb, False)),
+        (OSError, lambda: disk.fetch(4, "value", None, False)),
+        (OSError, lambda: disk.fetch(2, "value", None, False)),
+        (OSError, lambda: disk.fetch(1, None, b"", True)),
+        (OSError, lambda: disk.fetch(1, None, "text", False)),
+        (TypeError, lambda: disk.put(Bomb(tmp_path / "ran"))),
+        (TypeError, lambda: disk.store(Bomb(tmp_path / "ran"), False)),
+        (TypeError, lambda: disk.store(b"", True)),
+        (TypeError, disk.filename),
+    ]
+    for error, call in refusals:
+        with pytest.raises(error):
+            call()
+    disk.remove("value")
+    assert disk.min_file_size == 1 << 31
+    assert disk.store(bytes(1 << 20), False)[2] is None
+    assert os.listdir(tmp_path) == ["value"]
 
 
 @pytest.mark.parametrize("name", ["../../outside", "/etc/hostname", "00/00/link.val"])

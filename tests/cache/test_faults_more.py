@@ -24,7 +24,7 @@ from typing import Any
 
 import pytest
 
-from cuplate.cache import DiskTier, disk, reset, stats
+from cuplate.cache import CachePolicy, DiskTier, disk, disk_tier, reset, stats
 from cuplate.cache.files import FilesTier
 from cuplate.errors import CacheWarning
 from tests.cache.bare import Tier, content, numbered
@@ -395,6 +395,7 @@ def test_two_mounts_of_one_directory(tmp_path: Path, children: Children) -> None
         mount.mkdir()
         subprocess.run(["bindfs", "-o", "attr_timeout=3,entry_timeout=3", str(real), str(mount)], check=True)
     try:
+        assert isinstance(disk_tier(CachePolicy(directory=mounts[0], engine="diskcache")), FilesTier)
         for seed in range(8):
             children.start(lambda seed=seed: share(str(mounts[seed % 2] / "cache"), seed))
         said = children.finish()

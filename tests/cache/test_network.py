@@ -66,7 +66,10 @@ def test_where_it_cannot_be_told_it_is_local(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("kind", "network_one"),
     [
-        *((kind, True) for kind in ("nfs", "nfs4", "cifs", "lustre", "9p", "fuse.sshfs", "fuse.unknown")),
+        *(
+            (kind, True)
+            for kind in ("nfs", "nfs4", "cifs", "lustre", "9p", "fuse.sshfs", "fuse.bindfs", "fuse.unknown")
+        ),
         *((kind, False) for kind in ("ext4", "overlay", "tmpfs", "btrfs", "fuseblk", "fuse.fuse-overlayfs", None)),
     ],
 )
