@@ -81,7 +81,8 @@ def test_three_hundred_writers_killed_in_a_put(tmp_path: Path, make: type[Tier])
     assert (answer["put"], answer["lost"], answer["wrong"], answer["troubles"]) == (True, [], 0, {})
     assert answer["entries"] > answer["acknowledged"]
     assert answer["volume"] < answer["entry_bytes"] * 1.5 + 5_000_000  # the log is at most some megabytes
-    assert answer["pruned_volume"] < answer["entry_bytes"] * 1.5 + 1_000_000
+    half_written = 300 * 8192 if make is FilesTier else 0  # removed after an hour: they might be under way
+    assert answer["pruned_volume"] < answer["entry_bytes"] * 1.5 + 1_000_000 + half_written
     assert answer["removed_entries"] == 0
     assert answer["beside"] == (["v1", "v1.lock"] if make is DiskTier else ["v1.files"])
 

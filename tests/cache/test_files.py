@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from cuplate.cache import reset, stats, touch
+from cuplate.cache import files, reset, stats, touch
 from cuplate.cache.files import FOLDER, FilesTier
 from cuplate.cache.folder import Folder
 from cuplate.cubin import seal
@@ -165,6 +165,57 @@ def test_two_processes_hold_one_limit(tmp_path: Path) -> None:
         assert (one if number % 2 else two).put(numbered(number), PAYLOAD)
         assert one.sums()[1] <= 100_000
     assert one.counters()["evictions"] + two.counters()["evictions"] == 24
+
+
+def test_what_another_process_has_used_meanwhile_stays(tmp_path: Path) -> None:
+    """A use changes the file and not its folder: before a file goes, it is asked itself."""
+    one, two = (FilesTier(str(tmp_path), limit_bytes=100_000) for _ in range(2))
+    for number in range(16):
+        one.put(numbered(number), PAYLOAD)
+    two.get(numbered(0))
+    two.close()
+    one.put(numbered(16), PAYLOAD)
+    assert (one.get(numbered(0)), one.get(numbered(1))) == (PAYLOAD, None)
+
+
+def test_what_another_process_has_removed_counts_no_more(tmp_path: Path) -> None:
+    """Nor does an entry of one's own that was gone before its folder was read again: it would evict others."""
+    one, two = (FilesTier(str(tmp_path), limit_bytes=100_000) for _ in range(2))
+    one.put(KEY, PAYLOAD)
+    two.delete(KEY)
+    for number in range(16):
+        one.put(numbered(number), PAYLOAD)
+    assert one.counters()["evictions"] == 0
+    assert one._list.total == one.sums()[1]
+
+
+def test_a_folder_that_changes_twice_in_one_tick_of_its_clock_is_read_twice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever the clock of its file server: here it stands still."""
+    parts = Folder.parts
+    monkeypatch.setattr(files, "_SETTLED_S", 1000.0)
+    monkeypatch.setattr(Folder, "parts", lambda self: dict.fromkeys(parts(self), 5))
+    one, two = (FilesTier(str(tmp_path), limit_bytes=100_000) for _ in range(2))
+    for number in range(40):
+        assert (one if number % 2 else two).put(number.to_bytes(32, "big"), PAYLOAD)  # one folder for all
+        assert one.sums()[1] <= 100_000
+
+
+def test_a_folder_removed_under_a_put_is_made_again(tier: FilesTier, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once; the entry is stored."""
+    write, calls = Folder.write, list[int]()
+
+    def vanish(self: Folder, *arguments: object, **keywords: object) -> object:
+        calls.append(1)
+        if len(calls) == 1:
+            shutil.rmtree(self.path)
+        return write(self, *arguments, **keywords)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Folder, "write", vanish)
+    assert tier.put(KEY, PAYLOAD)
+    assert len(calls) == 2
+    assert (tier.get(KEY), tier.counters()["errors"]) == (PAYLOAD, 0)
 
 
 def test_an_entry_above_an_eighth_of_the_limit_is_not_stored_and_evicts_nobody(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ import threading
 import time
 import weakref
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from cuplate import events
@@ -21,7 +22,7 @@ from cuplate.cache import fork
 from cuplate.cache.directory import check_trust, make_private
 from cuplate.cache.faults import Fault, classify
 from cuplate.cache.flight import NodeFlights
-from cuplate.cache.folder import BadFile, File, Folder, Row
+from cuplate.cache.folder import BadFile, File, Folder, Row, file_bytes
 from cuplate.cache.health import Health
 from cuplate.cache.policy import FORMAT
 from cuplate.cache.stats import count
@@ -39,7 +40,7 @@ FOLDER = f"{FORMAT}.files"
 
 _FORK_WAIT_S = 5.0
 _TRUST_S = 1.0
-_UNSETTLED_NS = 20_000_000  # a folder that changed this recently may change again within one tick of its clock
+_SETTLED_S = 0.02  # a folder may change again within one tick of its clock, and the time of the change stay the same
 _SKEW_NS = 60_000_000_000  # by which the clocks of two nodes may well differ
 _STEP_NS = 1000  # the finest that the clocks of common file systems tell apart
 _LARGEST_BYTES = 1 << 30  # a file that a damaged disk says to be longer would fill the memory
@@ -393,10 +394,11 @@ class FilesTier:
         self._list.refresh()
         self._flush()
         gone: list[Row] = []
-        if not self._list.fits(key.hex(), len(blob), self.limit_bytes):
+        size = file_bytes(key, tag, blob)
+        if not self._list.fits(key.hex(), size, self.limit_bytes):
             if time.monotonic() >= self._expire_at:
                 gone += self._expire(spare=key.hex())
-            if self._eviction == "none" and not self._list.fits(key.hex(), len(blob), self.limit_bytes):
+            if self._eviction == "none" and not self._list.fits(key.hex(), size, self.limit_bytes):
                 self._health.refuse_full(len(blob), tag, self.limit_bytes)
                 return False, 0, gone
         row = self._folder.write(key, tag, blob, time_ns=self._list.next_ns())
@@ -483,6 +485,15 @@ class FilesTier:
             self._lock.release()
 
 
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """A folder of entries as it was read; `seen_s` and `read_s` by this process's own clock, not a file server's."""
+
+    changed_ns: int
+    seen_s: float
+    read_s: float
+
+
 class _Listing:
     """What one process knows of a folder; guarded by the tier's lock."""
 
@@ -490,8 +501,8 @@ class _Listing:
         self.total = 0
         self.rows: dict[str, Row] = {}
         self._folder = folder
-        self._known: dict[str, tuple[int, set[str]]] = {}  # part -> time of its change, names
-        self._unsettled: set[str] = set()
+        self._known: dict[str, _Part] = {}
+        self._names: dict[str, set[str]] = {}  # by part: of `rows`, whoever wrote them
         self._latest_ns = 0
         self._rule = ""
         self._order: dict[str, tuple[int, int]] = {}
@@ -499,14 +510,16 @@ class _Listing:
 
     def refresh(self, *, all_parts: bool = False) -> None:
         """Read the parts that have changed."""
-        parts, now_ns = self._folder.parts(), time.time_ns()
+        parts = self._folder.parts()
         for part, changed_ns in parts.items():
-            if all_parts or part in self._unsettled or self._known.get(part, (0,))[0] != changed_ns:
+            known = self._known.get(part)
+            if all_parts or known is None or known.changed_ns != changed_ns or known.read_s < known.seen_s + _SETTLED_S:
                 self._read(part, changed_ns)
-        for part in self._known.keys() - parts.keys():
-            for name in self._known.pop(part)[1]:
+        for part in self._names.keys() - parts.keys():
+            self._known.pop(part, None)
+            for name in self._names.pop(part):
                 self.forget(name)
-        self._unsettled = {part for part, changed_ns in parts.items() if abs(now_ns - changed_ns) < _UNSETTLED_NS}
+        now_ns = time.time_ns()
         if self._latest_ns > now_ns + _SKEW_NS:
             self._pull_back(now_ns)
 
@@ -526,20 +539,23 @@ class _Listing:
         return self._latest_ns
 
     def _read(self, part: str, changed_ns: int) -> None:
+        now_s, known = time.monotonic(), self._known.get(part)
         rows = self._folder.rows(part)
         names = {row.name for row in rows}
-        for name in self._known.get(part, (0, set[str]()))[1] - names:
+        for name in self._names.get(part, set[str]()) - names:
             self.forget(name)
         for row in rows:
             if self.rows.get(row.name) != row:
                 self.note(row)
-        self._known[part] = changed_ns, names
+        seen_s = known.seen_s if known is not None and known.changed_ns == changed_ns else now_s
+        self._known[part] = _Part(changed_ns, seen_s, now_s)
 
     def note(self, row: Row) -> None:
         """A file as it is now."""
         before = self.rows.get(row.name)
         self.total += row.size - (before.size if before is not None else 0)
         self.rows[row.name] = row
+        self._names.setdefault(row.name[:2], set()).add(row.name)
         self._latest_ns = max(self._latest_ns, row.time_ns)
         if self._rule:
             self._rank(row)
@@ -550,6 +566,7 @@ class _Listing:
         self._order.pop(name, None)
         if row is not None:
             self.total -= row.size
+            self._names.get(name[:2], set[str]()).discard(name)
 
     def used(self, name: str, used_ns: int | None) -> None:
         """Hits of this process, which are written down already."""
@@ -558,9 +575,9 @@ class _Listing:
             self.note(row if used_ns is None else Row(name, row.size, used_ns))
 
     def fits(self, name: str, size: int, limit_bytes: int) -> bool:
-        """Whether an entry of a size has room without evicting; its head is within the doubt of 2 KB."""
+        """Whether a file of a size has room without evicting."""
         before = self.rows.get(name)
-        return self.total - (before.size if before is not None else 0) + size + 2048 <= limit_bytes
+        return self.total - (before.size if before is not None else 0) + size <= limit_bytes
 
     def first(self, rule: str, spare: str) -> Row | None:
         """The row that goes first by a rule of eviction, one that is spared aside."""

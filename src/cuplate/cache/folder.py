@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
-__all__ = ["BadFile", "File", "Folder", "Row"]
+__all__ = ["BadFile", "File", "Folder", "Row", "file_bytes"]
 
 _MAGIC = b"CUPFILE\x01"
 _HEAD = struct.Struct("<8sIHHQ")  # magic, number of hits, lengths of key and tag, time of the put
@@ -157,7 +157,7 @@ class Folder:
         OSError
             Nothing is left behind, if the file system lets go of it.
         """
-        name, label = _name(key), tag.encode("utf-8", "replace")[:_LONGEST_TAG]
+        name, label = _name(key), _label(tag)
         now_ns = max(0, time.time_ns())
         parts = (_HEAD.pack(_MAGIC, 0, len(key), len(label), now_ns), key, label, blob)
         with self._below(_NEW, make=True) as new, self._below(name[:2], make=True) as final:
@@ -324,6 +324,15 @@ class Folder:
             yield descriptor
         finally:
             os.close(descriptor)
+
+
+def file_bytes(key: bytes, tag: str, blob: bytes) -> int:
+    """Size of the file that `Folder.write` makes."""
+    return _HEAD.size + len(key) + len(_label(tag)) + len(blob)
+
+
+def _label(tag: str) -> bytes:
+    return tag.encode("utf-8", "replace")[:_LONGEST_TAG]
 
 
 def _name(key: bytes) -> str:
