@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import pickle
 import struct
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cuplate.cache.files import FOLDER
+from cuplate.cache.folder import Folder
+from cuplate.cache.policy import FORMAT
 from cuplate.cubin import SEAL_BYTES, Cubin, Resources, decode, encode, seal, unseal
 
 CODE = b"\x7fELF" + bytes(range(256))
@@ -165,6 +170,27 @@ def test_a_record_of_another_version_is_refused() -> None:
     """The version is part of the magic."""
     with pytest.raises(ValueError, match="this version"):
         decode(b"CUPLATE\x02" + encode(CUBIN)[8:])
+
+
+def test_what_lies_on_the_disk_is_that_of_this_format(tmp_path: Path) -> None:
+    """Two versions of the library share a directory: whoever changes these bytes raises the version in the magic.
+
+    Another record is another ``CUPLATE`` magic, another seal or table another folder (`FORMAT`), another file another
+    ``CUPFILE`` magic. Then, and only then, the digests here change.
+    """
+    key = bytes(range(32))
+    record = encode(CUBIN)
+    blob = seal(key, record, b"secret")
+    Folder(str(tmp_path)).write(key, "sgemm", blob)
+    file = (tmp_path / key.hex()[:2] / key.hex()).read_bytes()
+    parts = (record, blob, file[:16] + file[24:])  # without the time of the put
+    assert (FORMAT, FOLDER, *(hashlib.sha256(part).hexdigest()[:16] for part in parts)) == (
+        "v1",
+        "v1.files",
+        "01f8641e6b7c97c4",
+        "a29146e3cedccfc1",
+        "ccbfc8324458557c",
+    )
 
 
 def test_resources_tell_unknown_from_zero() -> None:

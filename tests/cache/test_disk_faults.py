@@ -320,6 +320,33 @@ def test_a_removed_or_replaced_directory_is_noticed(
 
 
 @pytest.mark.parametrize(
+    "says", ["attempt to write a readonly database", "disk I/O error", "unable to open database file"]
+)
+@pytest.mark.parametrize("operation", ["write", "one"])
+def test_a_directory_that_is_removed_under_an_operation_is_no_error_of_the_disk(
+    tier: DiskTier, monkeypatch: pytest.MonkeyPatch, says: str, operation: str
+) -> None:
+    """SQLite has many words for it. A put makes it anew, a get is a miss; the tier neither rests nor stops writing."""
+    tier.put(KEY, PAYLOAD)
+    owner = engine.Engine if operation == "write" else Reader
+    before, calls = getattr(owner, operation), list[int]()
+
+    def vanish(self: object, *arguments: object) -> object:
+        calls.append(1)
+        if len(calls) == 1:
+            shutil.rmtree(tier.base)
+            raise sqlite3.OperationalError(says)
+        return before(self, *arguments)
+
+    monkeypatch.setattr(owner, operation, vanish)
+    if operation == "one":
+        assert tier.get(KEY) is None
+    assert tier.put(OTHER, PAYLOAD)
+    assert (tier.get(OTHER), tier.get(KEY)) == (PAYLOAD, None)
+    assert (tier.state(), tier.counters()["errors"]) == ("on", 0)
+
+
+@pytest.mark.parametrize(
     "statement",
     [
         "DELETE FROM Settings",

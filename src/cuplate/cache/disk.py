@@ -442,7 +442,7 @@ class DiskTier:
                     seen = self._identity() if seen is None else seen
                     self._drop_engine()
                     failure = error
-                    if last or classify(error) not in (Fault.ABSENT, Fault.DAMAGED):
+                    if last or self._fault(error, seen) not in (Fault.ABSENT, Fault.DAMAGED):
                         break
                 except BaseException:  # Ctrl-C between BEGIN and COMMIT must not keep the lock of all processes
                     self._drop_engine()
@@ -483,13 +483,24 @@ class DiskTier:
         writing: bool = False,
     ) -> int:
         """Do what the error asks for; the number of errors to count. Called with no lock held; never raises."""
-        fault = classify(error)
+        fault = self._fault(error, seen)
         answer: Callable[[], object] | None = None
         if fault is Fault.BUSY and writing:
             answer = self._busy
+        elif fault is Fault.ABSENT and self._vanished(seen):
+            answer = tuple  # removed again during the second try: this put only
         elif fault is Fault.DAMAGED and seen is not None:
             answer = partial(self._quarantine, seen, query, error)
         return self._health.trouble(error, writing=writing, fault=fault, answer=answer)
+
+    def _fault(self, error: Exception, seen: Identity | None) -> Fault:
+        """What an error means: a store that was just removed or replaced is absent, whatever SQLite says of it."""
+        fault = classify(error)
+        known = fault not in (Fault.BROKEN, Fault.READ_ONLY) or isinstance(error, OSError)
+        return fault if known or not self._vanished(seen) else Fault.ABSENT
+
+    def _vanished(self, seen: Identity | None) -> bool:
+        return self._identity() != seen if seen is not None else not os.path.lexists(self.directory)
 
     def _busy(self) -> None:
         self._busy_writes += 1
