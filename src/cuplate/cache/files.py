@@ -448,9 +448,8 @@ class FilesTier:
 
     def _flush(self) -> None:
         """Write down the hits since the last put, as later than all that is known."""
-        moves = self._eviction == "least-recently-used"
         for key, hits in self._take_touches().items():
-            used_ns = self._list.next_ns() if moves else None
+            used_ns = self._list.next_ns()  # by which another process sees that the hits have changed, too
             self._folder.note_use(key.hex(), used_ns, hits)
             self._list.used(key.hex(), used_ns)
 
@@ -568,11 +567,11 @@ class _Listing:
             self.total -= row.size
             self._names.get(name[:2], set[str]()).discard(name)
 
-    def used(self, name: str, used_ns: int | None) -> None:
+    def used(self, name: str, used_ns: int) -> None:
         """Hits of this process, which are written down already."""
         row = self.rows.get(name)
         if row is not None:
-            self.note(row if used_ns is None else Row(name, row.size, used_ns))
+            self.note(Row(name, row.size, used_ns))
 
     def fits(self, name: str, size: int, limit_bytes: int) -> bool:
         """Whether a file of a size has room without evicting."""

@@ -193,14 +193,14 @@ class Folder:
             raise
         return True
 
-    def note_use(self, name: str, used_ns: int | None, hits: int, *, stored_by_ns: int | None = None) -> None:
+    def note_use(self, name: str, used_ns: int, hits: int, *, stored_by_ns: int | None = None) -> None:
         """Remember hits. Never raises.
 
         Parameters
         ----------
         name : str
-        used_ns : int or None
-            The file's new time; None leaves it.
+        used_ns : int
+            The file's new time.
         hits : int
             To be added to the number in its head.
         stored_by_ns : int, optional
@@ -215,8 +215,7 @@ class Folder:
                     stored_ns = stored_ns if stored_by_ns is None else min(stored_ns, max(0, stored_by_ns))
                     numbers = min(before + hits, 0xFFFFFFFF), key_bytes, tag_bytes, stored_ns
                     os.pwrite(descriptor, _NUMBERS.pack(*numbers), _NUMBERS_AT)
-                    time_ns = status.st_mtime_ns if used_ns is None else used_ns
-                    os.utime(descriptor, ns=(time_ns, time_ns))
+                    os.utime(descriptor, ns=(used_ns, used_ns))
             finally:
                 os.close(descriptor)
 
