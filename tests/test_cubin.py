@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import pickle
 import struct
 import zlib
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cuplate.cache.directory import FORMAT
+from cuplate.cache.files import FOLDER
+from cuplate.cache.folder import Folder
 from cuplate.cubin import Cubin, Resources, decode, encode
+from cuplate.seal import seal
 
 CODE = b"\x7fELF" + bytes(range(256))
 CUBIN = Cubin(
@@ -211,6 +217,27 @@ def test_a_kernel_can_leave_its_source_behind() -> None:
     assert (bare.source, bare.resources, bare.code) == ("", CUBIN.resources, CUBIN.code)
     assert parts(encode(bare))[4] == b""
     assert bare != CUBIN
+
+
+def test_what_lies_on_the_disk_is_that_of_this_format(tmp_path: Path) -> None:
+    """Two versions of the library share a directory: whoever changes these bytes raises the version in the magic.
+
+    Another record is another ``CUPLATE`` magic, another seal or table another folder (`FORMAT`), another file another
+    ``CUPFILE`` magic. Then, and only then, the digests here change.
+    """
+    key = bytes(range(32))
+    record = encode(CUBIN.without_source())  # what deflates to which bytes is up to zlib
+    blob = seal(key, record, b"secret")
+    Folder(str(tmp_path)).write(key, "sgemm", blob)
+    file = (tmp_path / key.hex()[:2] / key.hex()).read_bytes()
+    parts = (record, blob, file[:16] + file[24:])  # without the time of the put
+    assert (FORMAT, FOLDER, *(hashlib.sha256(part).hexdigest()[:16] for part in parts)) == (
+        "v1",
+        "v1.files",
+        "ba9d3f53142486af",
+        "c38ce14019c8cf3f",
+        "8a3a230d8bfaf5e9",
+    )
 
 
 def test_resources_tell_unknown_from_zero() -> None:

@@ -241,6 +241,16 @@ def test_the_settings_are_those_of_the_design(tier: DiskTier) -> None:
     assert journal == "wal"
 
 
+def test_every_connection_is_guarded(tier: DiskTier) -> None:
+    """No function runs from a planted schema, nothing is mapped, a power cut tears nothing; the reader cannot write."""
+    tier.put(key(1), b"p")
+    tier.get(key(1))
+    assert tier._reader is not None and tier._engine is not None
+    guards = ("trusted_schema", "mmap_size", "synchronous", "query_only")
+    for connection, wanted in ((tier._reader._connection, [0, 0, 1, 1]), (tier._engine._con, [0, 0, 1, 0])):
+        assert [connection.execute(f"PRAGMA {guard}").fetchone()[0] for guard in guards] == wanted
+
+
 def test_two_tiers_of_one_directory_see_each_other(tier: DiskTier) -> None:
     """Within a process, too."""
     other = DiskTier(tier.base)

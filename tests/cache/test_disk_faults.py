@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import shutil
+import signal
 import sqlite3
 import threading
 import time
@@ -19,6 +20,7 @@ from cuplate.cache.directory import make_private
 from cuplate.cache.faults import Fault, classify
 from cuplate.cache.reader import Reader
 from cuplate.errors import CacheWarning
+from tests.cache.children import Children
 
 engine = pytest.importorskip("cuplate.cache.engine")
 
@@ -40,6 +42,24 @@ def said() -> Iterator[list[str]]:
         texts: list[str] = []
         yield texts
         texts += [str(w.message) for w in caught if issubclass(w.category, CacheWarning)]
+
+
+class Hangs(BaseException):
+    """No Exception: the tier would take it for a fault of the store."""
+
+
+@pytest.fixture
+def bounded() -> Iterator[None]:
+    """A test that waits for a minute, as diskcache alone would, fails."""
+
+    def stop(*arguments: object) -> None:
+        raise Hangs
+
+    before = signal.signal(signal.SIGALRM, stop)
+    signal.alarm(20)
+    yield
+    signal.alarm(0)
+    signal.signal(signal.SIGALRM, before)
 
 
 def rows(tier: DiskTier, statement: str, *arguments: object) -> list[tuple[object, ...]]:
@@ -182,6 +202,33 @@ def test_a_damaged_database_is_set_aside_once_and_said_once(tier: DiskTier, said
     assert sum(name.startswith("v1.bad-") for name in os.listdir(tier.base)) == 1
 
 
+def test_a_store_is_set_aside_under_the_lock_of_every_opener(tier: DiskTier, said: list[str]) -> None:
+    """While another process opens the store, or sets it aside, nothing is moved; the look-up is a miss all the same."""
+    fcntl = pytest.importorskip("fcntl")
+    tier.put(KEY, PAYLOAD)
+    tier.close()
+    Path(tier.directory, "cache.db").write_bytes(b"not a database\n" * 1000)
+    with open(f"{tier.directory}.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        assert tier.get(KEY) is None
+    assert tier.counters()["quarantines"] == 0
+    assert sorted(os.listdir(tier.base)) == ["v1", "v1.lock"]
+    assert DiskTier(tier.base).get(KEY) is None
+    assert len(os.listdir(tier.base)) == 2  # the lock, and the store that was set aside
+
+
+def test_a_store_that_is_damaged_again_and_again_turns_the_tier_off(tier: DiskTier, said: list[str]) -> None:
+    """After the third time: whatever damages it is stronger than we."""
+    for number in range(5):
+        assert tier.put(KEY, PAYLOAD) == (number < 3)
+        tier.close()
+        if number < 3:
+            Path(tier.directory, "cache.db").write_bytes(b"not a database\n" * 1000)
+        assert tier.get(KEY) is None
+    assert tier.counters()["quarantines"] == 3
+    assert tier.state().startswith("off: damaged 3 times")
+
+
 def test_a_database_that_is_being_made_is_not_taken_for_damage(tier: DiskTier) -> None:
     """No table yet: another process is at it, or it is empty. A miss; moving it away would lose that process's work."""
     os.makedirs(tier.directory, 0o700)
@@ -209,6 +256,27 @@ def test_a_store_is_set_aside_only_if_it_is_still_bad_at_the_second_look(
 
     monkeypatch.setattr(Reader, "one", first_look_fails)
     assert tier.get(KEY) is None
+    assert len(looks) == 2
+    assert tier.counters()["quarantines"] == 0
+    assert tier.get(KEY) == PAYLOAD
+
+
+@pytest.mark.parametrize("operation", ["tagged", "keys", "sums"])
+def test_a_listing_that_found_damage_is_repeated_before_a_store_is_set_aside(
+    tier: DiskTier, said: list[str], monkeypatch: pytest.MonkeyPatch, operation: str
+) -> None:
+    """The second look is the same query as the first, whichever that was."""
+    tier.put(KEY, PAYLOAD, tag="f")
+    query, looks = getattr(Reader, operation), list[int]()
+
+    def first_look_fails(self: Reader, *arguments: object) -> object:
+        looks.append(1)
+        if len(looks) == 1:
+            raise sqlite3.DatabaseError("database disk image is malformed")
+        return query(self, *arguments)
+
+    monkeypatch.setattr(Reader, operation, first_look_fails)
+    {"tagged": lambda: list(tier.entries("f")), "keys": lambda: list(tier.all()), "sums": tier.sums}[operation]()
     assert len(looks) == 2
     assert tier.counters()["quarantines"] == 0
     assert tier.get(KEY) == PAYLOAD
@@ -249,6 +317,33 @@ def test_a_removed_or_replaced_directory_is_noticed(
     assert tier.put(KEY, PAYLOAD)
     assert tier.get(KEY) == PAYLOAD
     assert DiskTier(tier.base).get(KEY) == PAYLOAD
+
+
+@pytest.mark.parametrize(
+    "says", ["attempt to write a readonly database", "disk I/O error", "unable to open database file"]
+)
+@pytest.mark.parametrize("operation", ["write", "one"])
+def test_a_directory_that_is_removed_under_an_operation_is_no_error_of_the_disk(
+    tier: DiskTier, monkeypatch: pytest.MonkeyPatch, says: str, operation: str
+) -> None:
+    """SQLite has many words for it. A put makes it anew, a get is a miss; the tier neither rests nor stops writing."""
+    tier.put(KEY, PAYLOAD)
+    owner = engine.Engine if operation == "write" else Reader
+    before, calls = getattr(owner, operation), list[int]()
+
+    def vanish(self: object, *arguments: object, **more: object) -> object:
+        calls.append(1)
+        if len(calls) == 1:
+            shutil.rmtree(tier.base)
+            raise sqlite3.OperationalError(says)
+        return before(self, *arguments, **more)
+
+    monkeypatch.setattr(owner, operation, vanish)
+    if operation == "one":
+        assert tier.get(KEY) is None
+    assert tier.put(OTHER, PAYLOAD)
+    assert (tier.get(OTHER), tier.get(KEY)) == (PAYLOAD, None)
+    assert (tier.state(), tier.counters()["errors"]) == ("on", 0)
 
 
 @pytest.mark.parametrize(
@@ -421,7 +516,8 @@ def test_any_error_at_any_place_is_a_miss(
 def test_a_full_disk_is_not_tried_again_on_every_call(
     tier: DiskTier, said: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One attempt, one warning, no half entry, then rest; after the rest it works again (B17)."""
+    """One attempt, one warning, no half entry, then no writes for a while; reads go on; then it works again (B17)."""
+    tier.put(OTHER, PAYLOAD)
     tried: list[int] = []
 
     def full(*arguments: object, **keywords: object) -> None:
@@ -433,8 +529,9 @@ def test_a_full_disk_is_not_tried_again_on_every_call(
         assert not any(tier.put(KEY, PAYLOAD) for _ in range(20))
     assert len(tried) == 1
     assert tier.state() == "resting"
+    assert (tier.get(KEY), tier.get(OTHER)) == (None, PAYLOAD)
     assert DiskTier(tier.base).get(KEY) is None
-    tier._health._rest_until = 0.0
+    tier._health._write_rest_until = 0.0
     assert tier.put(KEY, PAYLOAD)
     assert tier.get(KEY) == PAYLOAD
 
@@ -447,6 +544,7 @@ def test_a_really_full_database_loses_the_entry_and_nothing_else(tier: DiskTier,
     tier._engine._sql(f"PRAGMA max_page_count = {pages + 2}").fetchall()
     assert not tier.put(OTHER, os.urandom(100_000))
     assert tier.state() == "resting"
+    assert tier.get(KEY) == PAYLOAD
     fresh = DiskTier(tier.base)
     assert fresh.get(KEY) == PAYLOAD
     assert fresh.get(OTHER) is None
@@ -491,7 +589,9 @@ def test_a_success_between_errors_starts_the_count_again(tmp_path: Path, monkeyp
 # ---- locks -----------------------------------------------------------------------------------------------------------
 
 
-def test_a_writer_that_holds_the_lock_costs_a_put_its_wait_and_a_get_nothing(tier: DiskTier, said: list[str]) -> None:
+def test_a_writer_that_holds_the_lock_costs_a_put_its_wait_and_a_get_nothing(
+    tier: DiskTier, said: list[str], bounded: None
+) -> None:
     """Locked: reads go on, the put gives up and counts; after three in a row puts rest (B09)."""
     tier.put(KEY, PAYLOAD)
     holder = sqlite3.connect(os.path.join(tier.directory, "cache.db"), isolation_level=None)
@@ -508,7 +608,7 @@ def test_a_writer_that_holds_the_lock_costs_a_put_its_wait_and_a_get_nothing(tie
         waits = tier.counters()["busy"]
         assert not tier.put(OTHER, PAYLOAD)
         assert tier.counters()["busy"] == waits == 3
-        assert tier.state() == "on"
+        assert tier.state() == "resting"
     finally:
         holder.execute("ROLLBACK")
         holder.close()
@@ -516,7 +616,28 @@ def test_a_writer_that_holds_the_lock_costs_a_put_its_wait_and_a_get_nothing(tie
     assert tier.get(OTHER) == PAYLOAD
 
 
-def test_a_frozen_opener_costs_a_put_its_wait(tier: DiskTier, said: list[str]) -> None:
+@pytest.mark.parametrize("moment", ["before the transaction's own code", "in the middle of it"])
+def test_an_interrupt_in_a_put_keeps_no_lock(tier: DiskTier, monkeypatch: pytest.MonkeyPatch, moment: str) -> None:
+    """Ctrl-C in a notebook goes to its user, and no other process waits for a transaction that nobody ends."""
+    tier.put(KEY, PAYLOAD)
+
+    def interrupt(self: engine.Engine, *arguments: object, **more: object) -> None:
+        if moment == "in the middle of it":
+            with self._transact():
+                raise KeyboardInterrupt
+        self._sql("BEGIN IMMEDIATE")
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(engine.Engine, "write", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            tier.put(OTHER, PAYLOAD)
+    assert DiskTier(tier.base, write_wait_s=0.0).put(OTHER, PAYLOAD)
+    assert tier.put(KEY, b"p")
+    assert tier.counters()["errors"] == 0
+
+
+def test_a_frozen_opener_costs_a_put_its_wait(tier: DiskTier, said: list[str], bounded: None) -> None:
     """The lock of the openers is waited for within the same deadline."""
     fcntl = pytest.importorskip("fcntl")
     os.makedirs(tier.base, 0o700)
@@ -528,7 +649,7 @@ def test_a_frozen_opener_costs_a_put_its_wait(tier: DiskTier, said: list[str]) -
     assert tier.put(KEY, PAYLOAD)
 
 
-def test_a_planted_view_that_never_ends_is_cut_off(tier: DiskTier, said: list[str]) -> None:
+def test_a_planted_view_that_never_ends_is_cut_off(tier: DiskTier, said: list[str], bounded: None) -> None:
     """A query is bounded in time, whatever the schema says."""
     tier.put(KEY, PAYLOAD)
     tier.close()
@@ -540,6 +661,33 @@ def test_a_planted_view_that_never_ends_is_cut_off(tier: DiskTier, said: list[st
     )
     assert tier.get(KEY) is None
     assert tier.counters()["errors"] == 1
+
+
+def test_a_planted_trigger_that_never_ends_is_cut_off(tier: DiskTier, tmp_path: Path) -> None:
+    """A put is bounded in time as well. In a process of its own: nothing but the tier can stop SQLite's loop."""
+    tier.put(KEY, PAYLOAD)
+    tier.close()
+    endless = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT max(i) FROM n"
+    rows(tier, f"CREATE TRIGGER t AFTER INSERT ON Cache BEGIN UPDATE Settings SET value = ({endless}); END")
+    with Children(tmp_path / "log") as children:
+        children.start(lambda: (tier.put(OTHER, PAYLOAD), tier.get(KEY) == PAYLOAD, tier.state()))
+        assert children.finish() == ["done (False, False, 'resting')"]
+    assert DiskTier(tier.base).get(KEY) == PAYLOAD
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
+def test_no_connection_crosses_a_fork(tier: DiskTier) -> None:
+    """SQLite's must not: closed before it, in parent and child; and both open it again."""
+    tier.put(KEY, PAYLOAD)
+    assert tier.get(KEY) == PAYLOAD
+    assert tier._reader is not None and tier._engine is not None
+    pid = os.fork()
+    closed = tier._reader is None and tier._engine is None
+    if pid == 0:
+        os._exit(0 if closed and tier.get(KEY) == PAYLOAD and tier.put(OTHER, PAYLOAD) else 1)
+    assert closed
+    assert os.waitpid(pid, 0)[1] == 0
+    assert tier.get(OTHER) == PAYLOAD
 
 
 def test_a_get_does_not_wait_for_a_put_of_another_thread(tier: DiskTier, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -86,75 +84,6 @@ def test_many_processes_open_an_empty_directory_at_once(tmp_path: Path) -> None:
     assert together(24, work) == ["(None, True, b'payload', 0)"] * 24
     assert sorted(os.listdir(tmp_path / "cache")) == ["v1", "v1.lock"]
     assert DiskTier(str(tmp_path / "cache")).sums()[0] == 24
-
-
-def test_a_killed_writer_leaves_no_torn_entry_and_no_lock(tmp_path: Path) -> None:
-    """SIGKILL at any moment of a put, 15 times: what was acknowledged is there, nothing is torn, nobody waits (B28)."""
-    script = (
-        "import sys, os\n"
-        "from cuplate.cache import DiskTier\n"
-        f"tier = DiskTier({str(tmp_path)!r})\n"
-        "n = int(sys.argv[1]) * 10000\n"
-        "while True:\n"
-        "    n += 1\n"
-        "    if tier.put(n.to_bytes(32, 'big'), n.to_bytes(4, 'big') * 5000): os.write(1, b'%d\\n' % n)\n"
-    )
-    acknowledged: list[int] = []
-    for start in range(0, 15, 3):
-        writers = [
-            subprocess.Popen([sys.executable, "-c", script, str(start + i)], stdout=subprocess.PIPE) for i in range(3)
-        ]
-        for writer in writers:
-            assert writer.stdout is not None
-            for _ in range(5):
-                acknowledged.append(int(writer.stdout.readline()))
-        for writer in writers:
-            writer.kill()
-        for writer in writers:
-            assert writer.stdout is not None
-            acknowledged += [int(line) for line in writer.stdout.read().split(b"\n")[:-1]]
-            writer.stdout.close()
-            writer.wait()
-    tier = DiskTier(str(tmp_path))
-    assert tier.put(KEY, b"p")
-    for number in acknowledged:
-        assert tier.get(number.to_bytes(32, "big")) == number.to_bytes(4, "big") * 5000
-    assert tier.counters()["bad"] == 0
-    entries, entry_bytes = tier.sums()
-    assert entries >= len(acknowledged)
-    assert tier.volume() < entry_bytes * 1.3 + 5_000_000  # the log is at most some megabytes
-    assert sorted(os.listdir(tmp_path)) == ["v1", "v1.lock"]
-
-
-def test_a_fork_while_other_threads_write_leaves_working_children(tmp_path: Path) -> None:
-    """Bare diskcache hangs most of such children; here each reads and writes, and so does the parent."""
-    tier = DiskTier(str(tmp_path), write_wait_s=10.0, read_wait_s=2.0)
-    tier.put(KEY, b"p")
-    stop = threading.Event()
-
-    def write(seed: int) -> None:
-        number = seed
-        while not stop.is_set():
-            number += 2
-            tier.put(number.to_bytes(32, "big"), bytes(3000))
-            tier.get(KEY)
-
-    writers = [threading.Thread(target=write, args=(seed,)) for seed in range(2)]
-    for writer in writers:
-        writer.start()
-    try:
-        answers = []
-        for _ in range(10):
-            answers += together(
-                3, lambda n: (tier.get(KEY), tier.put(bytes([n]) * 32, b"child"), tier.get(bytes([n]) * 32))
-            )
-    finally:
-        stop.set()
-        for writer in writers:
-            writer.join()
-    assert answers == ["(b'p', True, b'child')"] * 30
-    assert tier.get(KEY) == b"p"
-    assert tier.counters()["errors"] == tier.counters()["quarantines"] == 0
 
 
 def test_a_fork_while_other_threads_make_tiers_does_not_deadlock(tmp_path: Path) -> None:

@@ -12,10 +12,13 @@ from pathlib import Path
 
 import pytest
 
-from cuplate.cache import DiskTier, reset, stats
+from cuplate.cache import DiskTier, directory, reset, stats
+from cuplate.cache.files import FilesTier
+from cuplate.cache.pruning import remove_orphans
 from cuplate.seal import seal
 
 diskcache = pytest.importorskip("diskcache")
+BytesDisk = pytest.importorskip("cuplate.cache.engine").BytesDisk
 
 KEY, OTHER = b"k" * 32, b"o" * 32
 PAYLOAD = os.urandom(2000)
@@ -88,6 +91,34 @@ def test_a_pickled_key_does_not_run(tier: DiskTier, tmp_path: Path) -> None:
     assert list(tier.entries("f")) == []
     use_everything(tier)
     assert not (tmp_path / "ran").exists()
+
+
+def test_every_method_of_diskcaches_disk_that_could_unpickle_or_open_a_file_refuses(tmp_path: Path) -> None:
+    """Also those that no operation of the tier reaches; a planted setting of a disk is not obeyed."""
+    disk = BytesDisk(str(tmp_path), min_file_size=1, pickle_protocol=0, evil=1)
+    bomb = pickle.dumps(Bomb(tmp_path / "ran"))
+    file = tmp_path / "value"
+    file.write_bytes(bomb)
+    refusals = [
+        (OSError, lambda: disk.get(bomb, False)),
+        (OSError, lambda: disk.get("text", True)),
+        (OSError, lambda: disk.fetch(4, None, bomb, False)),
+        (OSError, lambda: disk.fetch(4, "value", None, False)),
+        (OSError, lambda: disk.fetch(2, "value", None, False)),
+        (OSError, lambda: disk.fetch(1, None, b"", True)),
+        (OSError, lambda: disk.fetch(1, None, "text", False)),
+        (TypeError, lambda: disk.put(Bomb(tmp_path / "ran"))),
+        (TypeError, lambda: disk.store(Bomb(tmp_path / "ran"), False)),
+        (TypeError, lambda: disk.store(b"", True)),
+        (TypeError, disk.filename),
+    ]
+    for error, call in refusals:
+        with pytest.raises(error):
+            call()
+    disk.remove("value")
+    assert disk.min_file_size == 1 << 31
+    assert disk.store(bytes(1 << 20), False)[2] is None
+    assert os.listdir(tmp_path) == ["value"]
 
 
 @pytest.mark.parametrize("name", ["../../outside", "/etc/hostname", "00/00/link.val"])
@@ -165,7 +196,7 @@ def test_a_link_in_place_of_a_file_is_refused(tier: DiskTier, tmp_path: Path, su
 @pytest.mark.parametrize("kind", ["group", "others", "link", "another user"])
 @pytest.mark.parametrize("level", ["base", "store"])
 def test_a_directory_that_others_can_write_is_refused_without_a_secret(tmp_path: Path, kind: str, level: str) -> None:
-    """Memory only and one warning with the reason; with a secret it is used."""
+    """Memory only and one warning with the reason; with a secret it is used, if the store's own folder is no link."""
     base = tmp_path / "cache"
     DiskTier(str(base)).put(KEY, PAYLOAD)
     keyed = DiskTier(str(base), secret=b"s")
@@ -189,7 +220,70 @@ def test_a_directory_that_others_can_write_is_refused_without_a_secret(tmp_path:
         assert tier.get(KEY) is None
         assert not tier.put(KEY, PAYLOAD)
     assert len(caught) == 1
-    assert DiskTier(str(base), secret=b"s").get(OTHER) == PAYLOAD
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        found = DiskTier(str(base), secret=b"s").get(OTHER)
+    assert found == (None if (kind, level) == ("link", "store") else PAYLOAD)
+
+
+@pytest.mark.parametrize("planted", ["v1", "v1.files", "v1.flights"])
+def test_a_link_in_place_of_a_folder_of_ours_leads_nowhere_under_a_secret_too(tmp_path: Path, planted: str) -> None:
+    """Whoever may write a shared directory must not make us sweep, evict or prune the files of another one."""
+    base, home = tmp_path / "shared", tmp_path / "home"
+    base.mkdir()
+    base.chmod(0o777)
+    precious = ["thesis.tex", "ab/file", "ab/" + "ab" * 32, "new/draft", f"{KEY.hex()}.0"]
+    for name in precious:
+        (home / name).parent.mkdir(parents=True, exist_ok=True)
+        (home / name).write_text("precious")
+        os.utime(home / name, (0, 0))
+    (base / planted).symlink_to(home)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for make in (DiskTier, FilesTier):
+            tier = make(str(base), secret=b"s", limit_bytes=20_000)
+            for number in range(20):
+                tier.put(bytes([number]) * 32, PAYLOAD)
+            assert tier.flights is not None
+            assert tier.flights.run(OTHER, lambda: None, lambda: 7) == 7
+            tier.prune(), tier.delete(bytes.fromhex("ab" * 32)), tier.clear(), tier.close()
+    assert sorted(str(p.relative_to(home)) for p in home.rglob("*") if p.is_file()) == sorted(precious)
+    assert {(home / name).read_text() for name in precious} == {"precious"}
+
+
+def test_prune_follows_no_folder_that_becomes_a_link_meanwhile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between the look and the removal somebody puts a link in a folder's place: what it leads to stays."""
+    store, home = tmp_path / "v1", tmp_path / "home"
+    for folder in (store / "sub", home):
+        folder.mkdir(parents=True)
+        (folder / "file").write_text("x")
+    scandir = os.scandir
+
+    class Swapping(list[os.DirEntry[str]]):
+        """The folder as it is; then it changes."""
+
+        def __init__(self, path: str | int) -> None:
+            super().__init__(scandir(path))
+            if not (store / "sub").is_symlink():
+                (store / "sub").rename(tmp_path / "moved")
+                (store / "sub").symlink_to(home)
+
+        def __next__(self) -> os.DirEntry[str]:
+            if not self:
+                raise StopIteration
+            return self.pop()
+
+        def __enter__(self) -> Swapping:
+            return self
+
+        def __exit__(self, *error: object) -> None:
+            pass
+
+    with monkeypatch.context() as patch:
+        patch.setattr(directory, "stores", lambda store: [])
+        patch.setattr(os, "scandir", Swapping)
+        remove_orphans(str(store))
+    assert os.listdir(home) == ["file"]
 
 
 def test_no_pickle_is_reached_in_a_process_that_uses_the_tier(tier: DiskTier) -> None:

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from cuplate.cache import reset, stats
+from cuplate.cache import files, reset, stats, touch
 from cuplate.cache.files import FOLDER, FilesTier
 from cuplate.cache.folder import Folder
 from cuplate.errors import CacheError, CacheWarning
@@ -167,6 +167,57 @@ def test_two_processes_hold_one_limit(tmp_path: Path) -> None:
     assert one.counters()["evictions"] + two.counters()["evictions"] == 24
 
 
+def test_what_another_process_has_used_meanwhile_stays(tmp_path: Path) -> None:
+    """A use changes the file and not its folder: before a file goes, it is asked itself."""
+    one, two = (FilesTier(str(tmp_path), limit_bytes=100_000) for _ in range(2))
+    for number in range(16):
+        one.put(numbered(number), PAYLOAD)
+    two.get(numbered(0))
+    two.close()
+    one.put(numbered(16), PAYLOAD)
+    assert (one.get(numbered(0)), one.get(numbered(1))) == (PAYLOAD, None)
+
+
+def test_what_another_process_has_removed_counts_no_more(tmp_path: Path) -> None:
+    """Nor does an entry of one's own that was gone before its folder was read again: it would evict others."""
+    one, two = (FilesTier(str(tmp_path), limit_bytes=100_000) for _ in range(2))
+    one.put(KEY, PAYLOAD)
+    two.delete(KEY)
+    for number in range(16):
+        one.put(numbered(number), PAYLOAD)
+    assert one.counters()["evictions"] == 0
+    assert one._list.total == one.sums()[1]
+
+
+def test_a_folder_that_changes_twice_in_one_tick_of_its_clock_is_read_twice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever the clock of its file server: here it stands still."""
+    parts = Folder.parts
+    monkeypatch.setattr(files, "_SETTLED_S", 1000.0)
+    monkeypatch.setattr(Folder, "parts", lambda self: dict.fromkeys(parts(self), 5))
+    one, two = (FilesTier(str(tmp_path), limit_bytes=100_000) for _ in range(2))
+    for number in range(40):
+        assert (one if number % 2 else two).put(number.to_bytes(32, "big"), PAYLOAD)  # one folder for all
+        assert one.sums()[1] <= 100_000
+
+
+def test_a_folder_removed_under_a_put_is_made_again(tier: FilesTier, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once; the entry is stored."""
+    write, calls = Folder.write, list[int]()
+
+    def vanish(self: Folder, *arguments: object, **keywords: object) -> object:
+        calls.append(1)
+        if len(calls) == 1:
+            shutil.rmtree(self.path)
+        return write(self, *arguments, **keywords)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Folder, "write", vanish)
+    assert tier.put(KEY, PAYLOAD)
+    assert len(calls) == 2
+    assert (tier.get(KEY), tier.counters()["errors"]) == (PAYLOAD, 0)
+
+
 def test_an_entry_above_an_eighth_of_the_limit_is_not_stored_and_evicts_nobody(tmp_path: Path) -> None:
     """Said once."""
     tier = FilesTier(str(tmp_path), limit_bytes=100_000)
@@ -192,6 +243,71 @@ def test_after_the_clock_was_set_back_new_entries_are_the_newest(
     for number in range(16, 26):
         assert later.put(numbered(number), PAYLOAD)
     assert [number for number in range(26) if later.get(numbered(number)) is None] == list(range(10))
+
+
+@pytest.mark.parametrize("back_s", [1.0, 30.0, 3e7])
+def test_a_clock_that_is_set_back_under_a_running_process_changes_no_order(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, back_s: float
+) -> None:
+    """By less or more than two nodes differ: what was stored or used last is the last to go, to the entry."""
+    tier = FilesTier(str(tmp_path), limit_bytes=100_000)
+    for number in range(16):
+        tier.put(numbered(number), PAYLOAD)
+    now, now_ns = time.time, time.time_ns
+    monkeypatch.setattr(time, "time", lambda: now() - back_s)
+    monkeypatch.setattr(time, "time_ns", lambda: now_ns() - int(back_s * 1e9))
+    tier.get(numbered(0))
+    for number in range(16, 26):
+        assert tier.put(numbered(number), PAYLOAD)
+    assert [number for number in range(26) if tier.get(numbered(number)) is None] == list(range(1, 11))
+
+
+def test_a_clock_set_back_gives_no_entry_a_longer_life(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was stored in the future is as old as the put that finds it."""
+    tier = FilesTier(str(tmp_path), time_to_live_s=100.0)
+    tier.put(KEY, PAYLOAD)
+    now, back_s = time.time_ns, 3e7
+    monkeypatch.setattr(time, "time_ns", lambda: now() - int(back_s * 1e9))
+    tier.put(OTHER, PAYLOAD)
+    assert tier.get(KEY) == PAYLOAD
+    back_s -= 101
+    assert (tier.get(KEY), tier.get(OTHER)) == (None, None)
+
+
+def test_expired_entries_make_room_where_nothing_is_evicted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And before anything else goes: they are told of like any other eviction."""
+    tier = FilesTier(str(tmp_path), limit_bytes=100_000, eviction="none", time_to_live_s=100.0)
+    stored = [number for number in range(20) if tier.put(numbered(number), PAYLOAD)]
+    now = time.time_ns
+    monkeypatch.setattr(time, "time_ns", lambda: now() + 101 * 10**9)
+    tier._expire_at = 0.0  # it has looked less than a minute ago
+    assert tier.put(KEY, PAYLOAD)
+    assert [name for name, _, _ in tier.all()] == [KEY]
+    assert tier.counters()["evictions"] == len(stored)
+
+
+def test_a_full_store_says_so_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """As the disk tier does: entries are not dropped without a sign (B25)."""
+    caplog.set_level("INFO", "cuplate")
+    tier = FilesTier(str(tmp_path), limit_bytes=100_000)
+    for number in range(20):
+        tier.put(numbered(number), PAYLOAD)
+    assert len([m for m in caplog.messages if "is full (100000 bytes)" in m and "CUPLATE_DISK_BYTES" in m]) == 1
+    assert len(caplog.messages) == 1
+
+
+def test_of_very_many_uses_the_earliest_are_forgotten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not the latest: those decide what stays."""
+    monkeypatch.setattr(touch, "MOST_TOUCHES", 4)
+    tier = FilesTier(str(tmp_path), limit_bytes=100_000)
+    for number in range(16):
+        tier.put(numbered(number), PAYLOAD)
+    for number in range(8):
+        tier.get(numbered(number))
+    tier.put(numbered(16), PAYLOAD)
+    for number in range(17, 24):
+        tier.put(numbered(number), PAYLOAD)
+    assert [number for number in range(16) if tier.get(numbered(number)) is not None] == [4, 5, 6, 7, 12, 13, 14, 15]
 
 
 def test_an_old_entry_counts_as_absent(tmp_path: Path) -> None:
@@ -344,10 +460,35 @@ def test_a_directory_that_others_can_write_is_refused_without_a_secret(tmp_path:
         assert not tier.put(KEY, PAYLOAD)
     assert len(caught) == 1
     assert tier.state().startswith("off: ")
-    assert FilesTier(str(base), secret=b"s").get(KEY) == PAYLOAD
+    keyed = FilesTier(str(base), secret=b"s")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        assert keyed.get(KEY) == (None if (kind, level) == ("link", "store") else PAYLOAD)
 
 
 # ---- errors ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("place", ["a plain file", "below a plain file", "a dead link", "a file in the store's place"])
+def test_a_place_that_cannot_be_used_costs_one_warning(tmp_path: Path, place: str) -> None:
+    """No operation raises, none of the ten (B14)."""
+    file = tmp_path / "file"
+    if place == "a dead link":
+        file.symlink_to(tmp_path / "nowhere")
+    elif place == "a file in the store's place":
+        file.mkdir(0o700)
+        (file / FOLDER).write_text("mine")
+    else:
+        file.write_text("mine")
+    tier = FilesTier(str(file / "cache" if place == "below a plain file" else file))
+    with pytest.warns(CacheWarning, match="disk cache") as caught:
+        for _ in range(2):
+            assert (tier.get(KEY), tier.put(KEY, PAYLOAD), tier.delete(KEY)) == (None, False, False)
+            assert (list(tier.entries("f")), list(tier.all()), tier.sums()) == ([], [], (0, 0))
+            assert (tier.volume(), tier.prune().file_bytes, tier.clear()) == (0, 0, 0)
+            tier.close()
+    assert len(caught) == 1
+    assert tier.state() != "on"
 
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.ESTALE, errno.EBUSY, errno.ETIMEDOUT])
@@ -366,6 +507,7 @@ def test_an_error_of_the_file_system_is_a_miss_and_leaves_nothing(
         assert not tier.put(OTHER, PAYLOAD)
     assert tier.state() == "resting"
     assert not tier.put(OTHER, PAYLOAD)
+    assert (tier.get(KEY) == PAYLOAD) == (number in (errno.ENOSPC, errno.EDQUOT))  # a full disk can be read
     fresh = FilesTier(tier.base)
     assert (fresh.get(KEY), fresh.get(OTHER)) == (PAYLOAD, None)
     assert os.listdir(os.path.join(tier.directory, "new")) == []

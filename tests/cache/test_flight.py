@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import signal
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -185,7 +186,7 @@ def test_the_cap_ends_every_wait(tmp_path: Path, children: Children, patient: No
     """A compile that never ends costs the policy's cap, then one compile of one's own."""
     children.start(lambda: obtain(tmp_path / "cache", children, compile_s=WAIT_S))
     children.until("compile")
-    assert obtain(tmp_path / "cache", children, payload=b"own", cap_s=0.2) == b"own"
+    assert obtain(tmp_path / "cache", children, payload=b"own", cap_s=0.6) == b"own"  # above the time between two beats
     assert children.lines().count("compile") == 2
 
 
@@ -270,6 +271,56 @@ def test_where_locks_do_not_work_everybody_compiles(
     assert len(tried) == (1 if number in (errno.ENOLCK, errno.EOPNOTSUPP) else 3)
 
 
+@pytest.mark.parametrize("moment", ["with the lock just had", "at the end", "in a wait"])
+def test_an_interrupt_leaves_no_lock_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, patient: None, moment: str
+) -> None:
+    """Ctrl-C, once or twice, in whatever line: the next one who wants the key has it at once, in this process too."""
+    folder, flights = tmp_path / "f", NodeFlights(str(tmp_path / "f"))
+    function = "still" if moment == "at the end" else "_try_to_lock"
+    owner = flight._Held if moment == "at the end" else NodeFlights
+    before = getattr(owner, function)
+
+    def interrupt(*arguments: object) -> None:
+        before(*arguments)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, open(folder.parent / "held", "w") as held:
+        if moment == "in a wait":
+            folder.mkdir(0o700)
+            (folder / f"{KEY.hex()}.0").hardlink_to(held.name)
+            fcntl.flock(held, fcntl.LOCK_EX)
+        patch.setattr(owner, function, interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            flights.run(KEY, lambda: None, lambda: 1)
+    assert flights._open == set()
+    assert [NodeFlights(str(folder)).run(KEY, lambda: None, lambda: 2), flights.run(KEY, lambda: None, lambda: 3)] == [
+        2,
+        3,
+    ]
+
+
+def test_a_thread_does_not_wait_for_itself(tmp_path: Path, patient: None) -> None:
+    """Work that asks for its own key does it again, with no lock."""
+    flights = NodeFlights(str(tmp_path / "f"))
+    assert flights.run(KEY, lambda: None, lambda: flights.run(KEY, lambda: None, lambda: 7)) == 7
+    assert (flights.counters()["led"], flights.counters()["alone"]) == (1, 1)
+
+
+def test_without_a_thread_for_the_heartbeat_everybody_compiles(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """At the end of the interpreter, or with all threads in use: no lock is kept, and nothing raises."""
+
+    def fail(self: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    flights = NodeFlights(str(tmp_path / "f"))
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", fail)
+        assert flights.run(KEY, lambda: None, lambda: 7) == 7
+    assert flights.counters()["errors"] == 1
+    assert NodeFlights(str(tmp_path / "f")).run(KEY, lambda: None, lambda: 8) == 8
+
+
 @pytest.mark.parametrize("place", ["a plain file", "a directory in the lock's place", "a link in the lock's place"])
 def test_what_stands_in_the_way_costs_the_lock_only(tmp_path: Path, place: str) -> None:
     """Work goes on without it, and nothing is followed or removed."""
@@ -291,7 +342,7 @@ def test_a_directory_that_others_can_write_is_not_used_without_a_secret(tmp_path
     folder.chmod(0o777)
     flights = NodeFlights(str(folder))
     assert flights.run(KEY, lambda: None, lambda: os.listdir(folder)) == []
-    assert NodeFlights(str(folder), trusted=True).run(KEY, lambda: None, lambda: len(os.listdir(folder))) == 1
+    assert NodeFlights(str(folder), keyed=True).run(KEY, lambda: None, lambda: len(os.listdir(folder))) == 1
 
 
 def test_a_process_that_can_store_nothing_makes_nobody_wait(tmp_path: Path) -> None:
@@ -301,14 +352,15 @@ def test_a_process_that_can_store_nothing_makes_nobody_wait(tmp_path: Path) -> N
 
 
 def test_what_killed_holders_left_is_removed_after_a_day(tmp_path: Path) -> None:
-    """Once a process, and never a file that somebody holds."""
+    """Once a process, and never a file that somebody holds, nor one that is no lock."""
     folder = tmp_path / "f"
     folder.mkdir(0o700)
-    for name in ("old", "held", "new"):
+    old, held, new, stranger = "aa.0", "bb.0", "cc.0", "notes.0"
+    for name in (old, held, new, stranger):
         (folder / name).touch()
-    for name in ("old", "held"):
+    for name in (old, held, stranger):
         os.utime(folder / name, (0, 0))
-    with open(folder / "held") as held:
-        fcntl.flock(held, fcntl.LOCK_EX)
+    with open(folder / held) as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
         NodeFlights(str(folder)).run(KEY, lambda: None, lambda: 1)
-    assert sorted(os.listdir(folder)) == ["held", "new"]
+    assert sorted(os.listdir(folder)) == [held, new, stranger]

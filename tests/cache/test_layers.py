@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import subprocess
@@ -16,10 +17,12 @@ import cuplate
 from cuplate import cache
 from cuplate.cache import CachePolicy, DiskTier, disk_tier, reset, set_policy, stats
 from cuplate.cache.files import FOLDER, FilesTier
+from cuplate.cache.folder import Folder
 from cuplate.cache.layers import Layer, Layered, export, merge, toolchains
 from cuplate.cache.listing import is_kernel
 from cuplate.cubin import Cubin, encode
 from cuplate.errors import CacheWarning
+from cuplate.key import request_of
 from cuplate.seal import seal
 
 pytest.importorskip("diskcache")
@@ -109,6 +112,52 @@ def test_an_export_under_a_secret_is_read_with_it_only(filled: DiskTier, tmp_pat
         assert Layer(tmp_path / "layer").get(key(1)) == (None, 1)
 
 
+def test_an_export_into_a_directory_of_other_things_leaves_those_alone(filled: DiskTier, tmp_path: Path) -> None:
+    """A repository, a home, a place with links: no mode changes but those of the layer."""
+    place, outside = tmp_path / "place", tmp_path / "outside"
+    (place / "sub").mkdir(parents=True)
+    for file, mode in ((place / "run.sh", 0o700), (place / "sub" / "key", 0o600), (outside, 0o600)):
+        file.write_text("mine")
+        file.chmod(mode)
+    (place / "link").symlink_to(outside)
+    place.chmod(0o700)
+    export(filled, place)
+    (place / FOLDER / "01" / "link").symlink_to(outside)
+    assert export(filled, place).kernels == 3
+    modes = {p: p.stat().st_mode & 0o777 for p in (place, place / "run.sh", place / "sub" / "key", outside)}
+    assert list(modes.values()) == [0o700, 0o700, 0o600, 0o600]
+    assert Layer(place).get(key(1)) == (record(1), 0)
+
+
+def test_an_export_of_no_keys_is_empty(filled: DiskTier, tmp_path: Path) -> None:
+    """Nothing chosen is not everything; and folders on the way to a new place can be read by everybody too."""
+    assert export(filled, tmp_path / "new" / "layer", keys=[]).kernels == 0
+    assert (tmp_path / "new").stat().st_mode & 0o055 == 0o055
+
+
+@pytest.mark.parametrize("way", ["export", "merge"])
+@pytest.mark.parametrize("first", ["nvrtc 13.5.37", "nvrtc 12.9.86"])
+def test_of_two_compilers_kernels_the_newer_one_answers_in_whatever_order_they_come(
+    tmp_path: Path, way: str, first: str
+) -> None:
+    """A process without a compiler is led to it, and both compilers are recorded."""
+    second = {"nvrtc 13.5.37": "nvrtc 12.9.86", "nvrtc 12.9.86": "nvrtc 13.5.37"}[first]
+    store = FilesTier(str(tmp_path / "both"))
+    for number, toolchain in enumerate((first, second)):
+        tier = FilesTier(str(tmp_path / str(number)))
+        tier.put(key(number), record(7, toolchain=toolchain), tag="f")
+        if way == "export":
+            export(tier, tmp_path / "both")
+        else:
+            export(tier, tmp_path / f"layer{number}")
+            merge(tmp_path / f"layer{number}", store)
+    asked = request_of((("source", "7"), ("compiler", first), ("arch", "sm_90")))
+    assert asked is not None
+    layer = Layer(tmp_path / "both")
+    assert layer.get(asked)[0] == key((first, second).index("nvrtc 13.5.37"))
+    assert toolchains(layer) == ("nvrtc 12.9.86", "nvrtc 13.5.37")
+
+
 @pytest.mark.parametrize("kind", [DiskTier, FilesTier])
 def test_a_merge_adds_what_is_missing(filled: DiskTier, tmp_path: Path, kind: type[DiskTier | FilesTier]) -> None:
     """Equal keys stay; the second time nothing is written."""
@@ -165,6 +214,21 @@ def test_a_layer_is_read_without_a_write(filled: DiskTier, tmp_path: Path, sourc
     assert snapshot(place) == before
 
 
+def test_a_copy_of_a_directory_in_use_says_that_its_log_is_not_read(tmp_path: Path) -> None:
+    """Once; what is in the database itself is found, what is in the log only is a miss."""
+    tier = DiskTier(str(tmp_path / "cache"))
+    tier.put(key(1), record(1))
+    tier.close()
+    tier.put(key(2), record(2))
+    shutil.copytree(tmp_path / "cache", tmp_path / "layer")
+    layer = Layer(tmp_path / "layer")
+    with pytest.warns(
+        CacheWarning, match=r"has a log \(cache.db-wal\), which is not read.*cuplate.cache.export"
+    ) as caught:
+        assert (layer.get(key(1)), layer.get(key(2))) == ((record(1), 0), (None, 0))
+    assert len(caught) == 1
+
+
 def test_the_writable_tier_comes_first_then_the_layers_in_order(tmp_path: Path) -> None:
     """And each look-up counts once."""
     for name, number in (("one", 1), ("two", 2)):
@@ -213,6 +277,24 @@ def test_a_layer_that_cannot_be_used_is_said_once(tmp_path: Path, kind: str) -> 
     with pytest.warns(CacheWarning, match="read-only layer") as caught:
         assert [layered.get(key(1)) for _ in range(3)] == [record(1)] * 3
     assert len(caught) == 1
+
+
+@pytest.mark.parametrize("failures", [4, 5])
+def test_a_hiccup_of_a_layer_is_a_miss_and_five_in_a_row_turn_it_off(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failures: int
+) -> None:
+    """A frozen run must not end over one stale handle of a file server."""
+    FilesTier(str(tmp_path / "layer")).put(key(1), record(1))
+    layer = Layer(tmp_path / "layer", on_error="ignore")
+
+    def fail(*arguments: object) -> None:
+        raise OSError(errno.ESTALE, "Stale file handle")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Folder, "read", fail)
+        assert [layer.get(key(1)) for _ in range(failures)] == [(None, 1)] * failures
+    assert (layer.get(key(1))[0] == record(1), layer.off is None) == (failures < 5, failures < 5)
+    assert layer._failures == (0 if failures < 5 else 5)
 
 
 def test_a_damaged_entry_of_a_layer_is_a_counted_miss(tmp_path: Path) -> None:
@@ -325,6 +407,8 @@ def test_a_frozen_process_over_a_layer_needs_no_compiler(tmp_path: Path) -> None
     )
     said = "no compiler\ndisk scale\ndisk plain\nplain add=5 64 True\n"
     run(frozen, tmp_path, said)
+    assert_no_cuda = "import importlib.util; assert importlib.util.find_spec('cuda') is None\n"
+    run(assert_no_cuda + frozen, tmp_path, said, packages=packages_without_cuda(tmp_path / "packages"))
     (include / "mine.h").write_text("#define SCALE 3.0f\n")  # another header is another kernel
     stale = frozen.replace("for f in (scale, plain):", "for f in (plain,):") + (
         "try: scale.compile(arch='sm_90')\nexcept cuplate.FrozenCacheError as e: print('header mine.h' in e.nearest)\n"
@@ -340,9 +424,23 @@ def test_a_frozen_process_over_a_layer_needs_no_compiler(tmp_path: Path) -> None
     assert (done.stdout, done.stderr) == ("no compiler\ndisk scale\ndisk plain\nnone\n", "")
 
 
-def run(script: str, folder: Path, said: str) -> None:
-    """Run a script, and compare what it says."""
+def run(script: str, folder: Path, said: str, *, packages: Path | None = None) -> None:
+    """Run a script, with these installed packages only if they are given, and compare what it says."""
     file = folder / "script.py"
     file.write_text(script)
-    done = subprocess.run([sys.executable, str(file)], capture_output=True, text=True)
+    sources = str(Path(cuplate.__file__).parents[1])
+    alone = {} if packages is None else {"env": {**os.environ, "PYTHONPATH": f"{sources}{os.pathsep}{packages}"}}
+    flags = [] if packages is None else ["-S"]
+    done = subprocess.run([sys.executable, *flags, str(file)], capture_output=True, text=True, **alone)
     assert (done.stdout, done.stderr) == (said, "")
+
+
+def packages_without_cuda(folder: Path) -> Path:
+    """What an installation without any extra has: no NVRTC, no bindings; nor the pure `cuda.core` here."""
+    folder.mkdir()
+    needed = ("jinja2", "markupsafe", "numpy", "jaxtyping", "wadler_lindig", "diskcache")
+    for site in {Path(str(__import__(name).__file__)).parents[1] for name in needed}:
+        for package in site.iterdir():
+            if not package.name.startswith(("cuda", "cupy", "nvidia", "_")) and package.suffix != ".pth":
+                (folder / package.name).symlink_to(package)
+    return folder

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from cuplate.cache import CachePolicy, DiskTier, disk_tier, network, tiers
+from cuplate.cache import CachePolicy, DiskTier, NoStore, disk_tier, network, tiers
 from cuplate.cache.files import FilesTier
 from cuplate.cache.network import file_system, is_network
+from cuplate.errors import CacheWarning
 
 MOUNTS = r"""
 22 1 8:1 / / rw,relatime shared:1 - ext4 /dev/root rw
@@ -65,7 +66,10 @@ def test_where_it_cannot_be_told_it_is_local(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("kind", "network_one"),
     [
-        *((kind, True) for kind in ("nfs", "nfs4", "cifs", "lustre", "9p", "fuse.sshfs", "fuse.unknown")),
+        *(
+            (kind, True)
+            for kind in ("nfs", "nfs4", "cifs", "lustre", "9p", "fuse.sshfs", "fuse.bindfs", "fuse.unknown")
+        ),
         *((kind, False) for kind in ("ext4", "overlay", "tmpfs", "btrfs", "fuseblk", "fuse.fuse-overlayfs", None)),
     ],
 )
@@ -98,6 +102,18 @@ def test_sqlite_never_runs_on_a_network_file_system(
     assert tier.flights.counters()["led"] == 1
     assert tier.put(b"k", b"p")
     assert not list(tmp_path.rglob("*.db"))
+
+
+def test_a_relative_directory_in_a_working_directory_that_is_gone_is_memory_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One warning, no exception out of a call."""
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    with pytest.warns(CacheWarning, match="the working directory is gone"):
+        assert isinstance(disk_tier(CachePolicy(directory="kernels")), NoStore)
+    monkeypatch.chdir(tmp_path)
 
 
 def test_a_local_disk_gets_diskcache_and_files_if_asked_for(tmp_path: Path) -> None:

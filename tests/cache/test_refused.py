@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,7 +12,9 @@ from jaxtyping import Float32
 
 import cuplate
 from cuplate import Array, Inline, LaunchError, cache, specialize
-from cuplate.backend.protocol import runs_on
+from cuplate.backend.protocol import DeviceFacts, runs_on
+from cuplate.cubin import Cubin
+from cuplate.grid import Limits
 from tests.doubles import Gpu, install
 
 pytest.importorskip("cuda.bindings.nvrtc")
@@ -94,6 +97,26 @@ def test_a_frozen_cache_gives_the_drivers_error(gpu: Gpu, monkeypatch: pytest.Mo
     with cuplate.configure(frozen=True), pytest.raises(LaunchError, match="INVALID_IMAGE"):
         copy(gpu.array(8))
     assert cache.disk_tier().get(digest) is not None
+
+
+def test_the_architecture_is_checked_before_the_driver_sees_the_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the record's own word (B31)."""
+    from cuplate.backend.cuda import device
+
+    class Seen(Exception):
+        pass
+
+    def see(*arguments: object) -> None:
+        raise Seen
+
+    monkeypatch.setattr(
+        device, "device_facts", lambda ordinal: DeviceFacts("sm_90", Limits(arch=90, shared_memory_bytes=1), "double")
+    )
+    monkeypatch.setattr(device, "driver", SimpleNamespace(cuLibraryLoadData=see))
+    with pytest.raises(LaunchError, match=r"(?s)another architecture.*given\s+sm_80.*allowed\s+sm_90"):
+        device.load(Cubin(b"\x7fELF", "k", "sm_80", "f"), 0)
+    with pytest.raises(Seen):
+        device.load(Cubin(b"\x7fELF", "k", "sm_90", "f"), 0)
 
 
 @pytest.mark.parametrize(

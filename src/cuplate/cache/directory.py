@@ -53,13 +53,18 @@ def make_private(directory: str) -> None:
             os.mkdir(directory, 0o700)  # not this function again: below /proc a folder never comes into being
 
 
-def check_trust(*directories: str) -> None:
+def check_trust(base: str, own: str, *, keyed: bool = False) -> None:
     """Refuse a directory in which somebody else can write: what lies there would run on the GPU.
 
     Parameters
     ----------
-    *directories : str
-        Existing paths.
+    base : str
+        The cache directory; it exists.
+    own : str
+        The folder in it that only this library makes.
+    keyed : bool
+        Whether there is a secret. Then others may write both; but ``own`` is no link all the same, because what a link
+        leads to would be taken for the store's own files, and be evicted, swept and pruned.
 
     Raises
     ------
@@ -68,10 +73,12 @@ def check_trust(*directories: str) -> None:
     OSError
         One does not exist, or cannot be looked at.
     """
-    for directory in directories:
+    for directory in () if keyed else (base, own):
         reason = _distrust(os.lstat(directory))
         if reason is not None:
             raise Refused(f"{directory} {reason}, and there is no secret (CUPLATE_CACHE_SECRET)")
+    if keyed and not stat.S_ISDIR(os.lstat(own).st_mode):
+        raise Refused(f"{own} is a link, or no directory")
 
 
 def _distrust(status: os.stat_result) -> str | None:

@@ -116,7 +116,7 @@ class DiskTier:
         self._secret = secret
         self.flights = (
             NodeFlights(
-                f"{self.directory}.flights", cap_s=flight_wait_s, trusted=bool(secret), useful=self._health.may_write
+                f"{self.directory}.flights", cap_s=flight_wait_s, keyed=bool(secret), useful=self._health.may_write
             )
             if single_flight
             else None
@@ -154,7 +154,7 @@ class DiskTier:
             ``on_error="raise"``.
         """
         start = time.perf_counter()
-        blob, errors = self._read(Reader.one, key, key=key)
+        blob, errors = self._read(Reader.one, key)
         payload = None if blob is None else unseal(key, blob, self._secret)
         if payload is None:
             if blob is not None:  # damaged; the put after the compile overwrites it
@@ -194,9 +194,7 @@ class DiskTier:
     def _tell_evicted(self, evicted: list[tuple[bytes, str, int]]) -> None:
         for gone, function, size in evicted:
             events.emit("evict", function, key=gone.hex(), tier="disk", bytes=size, limit_bytes=self.limit_bytes)
-        if evicted:
-            self._health.count("evictions", len(evicted))
-            self._log_eviction(len(evicted))
+        self._health.evicted(len(evicted), self.limit_bytes)
 
     def delete(self, key: bytes) -> bool:
         """Remove one entry; whether one was there. Never raises.
@@ -241,7 +239,7 @@ class DiskTier:
         """
         keys, _ = self._read(Reader.keys, _CLEAR_S)
         for key, tag in keys or ():
-            blob, _ = self._read(Reader.one, key, key=key)
+            blob, _ = self._read(Reader.one, key)
             payload = unseal(key, blob, self._secret)
             if payload is not None:
                 yield key, tag, payload
@@ -388,8 +386,8 @@ class DiskTier:
 
     # ---- reading -------------------------------------------------------------------------------------------------
 
-    def _read(self, query: Callable[..., T], *arguments: Any, key: bytes | None = None) -> tuple[T | None, int]:
-        """What the reader answers and the number of errors; (None, ...) in every trouble. `key` is what is sought."""
+    def _read(self, query: Callable[..., T], *arguments: Any) -> tuple[T | None, int]:
+        """What the reader answers and the number of errors; (None, ...) in every trouble."""
         now = time.monotonic()
         if not self._health.may_read(now):
             return None, 0
@@ -409,7 +407,7 @@ class DiskTier:
             failure = error
         finally:
             self._reading.release()
-        return None, self._trouble(failure, seen, key=key)
+        return None, self._trouble(failure, seen, query=lambda reader: query(reader, *arguments))
 
     def _told(self, query: Callable[[Reader], T]) -> T | None:
         """The query's answer, None when there is no store; for a person, so trouble is an error and changes nothing."""
@@ -481,7 +479,7 @@ class DiskTier:
         elif earlier and not written:
             self._uses.put_back({**earlier, key: 0})
         if stored is False:
-            self._refuse_full(len(blob), tag)
+            self._health.refuse_full(len(blob), tag, self.limit_bytes)
         return evicted, errors, bool(stored)
 
     def _write(self, operation: Callable[[Engine], T], wait_s: float) -> tuple[T | None, int]:
@@ -502,8 +500,11 @@ class DiskTier:
                     seen = self._identity() if seen is None else seen
                     self._drop_engine()
                     failure = error
-                    if last or classify(error) not in (Fault.ABSENT, Fault.DAMAGED):
+                    if last or self._fault(error, seen) not in (Fault.ABSENT, Fault.DAMAGED):
                         break
+                except BaseException:  # Ctrl-C between BEGIN and COMMIT must not keep the lock of all processes
+                    self._drop_engine()
+                    raise
         finally:
             self._writing.release()
         return None, self._trouble(failure, seen, writing=True)
@@ -529,40 +530,43 @@ class DiskTier:
         self._engine.until = until
         return self._engine
 
-    def _refuse_full(self, size: int, tag: str) -> None:
-        self._health.count("refused_full")
-        if _first(self.directory):
-            full = f"cuplate: the disk cache {self.directory} is full ({self.limit_bytes} bytes)"
-            what = f"{full} and its eviction is none: an entry of {size} bytes ({tag}) is not stored"
-            events.say(f"{what}, more will follow (settings: CUPLATE_DISK_BYTES, CUPLATE_EVICTION).", level="info")
-
-    def _log_eviction(self, number: int) -> None:
-        if not _first(self.directory):
-            return
-        full = f"cuplate: the disk cache {self.directory} is full ({self.limit_bytes} bytes)"
-        events.say(f"{full}; {number} entries evicted, more will follow (setting: CUPLATE_DISK_BYTES).", level="info")
-
     # ---- trouble -------------------------------------------------------------------------------------------------
 
     def _trouble(
-        self, error: Exception, seen: Identity | None, *, key: bytes | None = None, writing: bool = False
+        self,
+        error: Exception,
+        seen: Identity | None,
+        *,
+        query: Callable[[Reader], object] | None = None,
+        writing: bool = False,
     ) -> int:
         """Do what the error asks for; the number of errors to count. Called with no lock held; never raises."""
-        fault = classify(error)
+        fault = self._fault(error, seen)
         answer: Callable[[], object] | None = None
         if fault is Fault.BUSY and writing:
             answer = self._busy
+        elif fault is Fault.ABSENT and self._vanished(seen):
+            answer = tuple  # removed again during the second try: this put only
         elif fault is Fault.DAMAGED and seen is not None:
-            answer = partial(self._quarantine, seen, key, error)
+            answer = partial(self._quarantine, seen, query, error)
         return self._health.trouble(error, writing=writing, fault=fault, answer=answer)
+
+    def _fault(self, error: Exception, seen: Identity | None) -> Fault:
+        """What an error means: a store that was just removed or replaced is absent, whatever SQLite says of it."""
+        fault = classify(error)
+        known = fault not in (Fault.BROKEN, Fault.READ_ONLY) or isinstance(error, OSError)
+        return fault if known or not self._vanished(seen) else Fault.ABSENT
+
+    def _vanished(self, seen: Identity | None) -> bool:
+        return self._identity() != seen if seen is not None else not os.path.lexists(self.directory)
 
     def _busy(self) -> None:
         self._busy_writes += 1
         if self._busy_writes >= _BUSY_UNTIL_REST:
             self._busy_writes = 0
-            self._health.rest_from_writes()
+            self._health.rest_from_writes("busy", "is locked by another process")
 
-    def _quarantine(self, seen: Identity, key: bytes | None, error: Exception) -> None:
+    def _quarantine(self, seen: Identity, query: Callable[[Reader], object] | None, error: Exception) -> None:
         """Set the whole directory aside in one rename: under the lock of every opener, and after a second look.
 
         Without the second look, a process would move away the database that another is creating at that moment.
@@ -572,7 +576,7 @@ class DiskTier:
             with self._both_locks(until), open_lock(self.directory, until):
                 self._drop_reader()
                 self._drop_engine()
-                if self._identity() != seen or not self._still_bad(key):
+                if self._identity() != seen or not self._still_bad(query):
                     return
                 set_aside(self.directory)
         except Exception as failure:
@@ -583,13 +587,13 @@ class DiskTier:
         if self.counters()["quarantines"] >= _QUARANTINES_UNTIL_OFF:
             self._health.turn_off(f"damaged {_QUARANTINES_UNTIL_OFF} times, the last: {error}")
 
-    def _still_bad(self, key: bytes | None) -> bool:
-        if key is None:  # from a write, which has already been tried twice with a fresh connection
+    def _still_bad(self, query: Callable[[Reader], object] | None) -> bool:
+        if query is None:  # from a write, which has already been tried twice with a fresh connection
             return True
         try:
             reader = Reader(self.directory, busy_s=self._read_wait_s, largest_bytes=self._largest_bytes() + 1024)
             try:
-                reader.one(key)
+                query(reader)
             finally:
                 reader.close()
         except Exception as error:
@@ -605,8 +609,7 @@ class DiskTier:
             return None
 
     def _check_trust(self) -> None:
-        if not self._secret:
-            check_trust(self.base, self.directory)
+        check_trust(self.base, self.directory, keyed=bool(self._secret))
 
     @contextmanager
     def _both_locks(self, until: float) -> Iterator[None]:
@@ -667,15 +670,6 @@ class DiskTier:
 
 # Connections of the parent that could not be closed before a fork: closing them in the child would drop its locks.
 _abandoned: list[object] = []
-_full: set[str] = set()
-
-
-def _first(directory: str) -> bool:
-    """Whether this is the first eviction from a directory: said once, counted always."""
-    if directory in _full:
-        return False
-    _full.add(directory)
-    return True
 
 
 _used: weakref.WeakSet[DiskTier] = weakref.WeakSet()

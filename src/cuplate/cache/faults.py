@@ -20,14 +20,16 @@ class Fault(Enum):
     DAMAGED = "the file is no database: look again, then set it aside"
     READ_ONLY = "no permission to write: read only from now on"
     REFUSED = "not to be trusted: leave it alone"
-    BROKEN = "full disk, I/O error, anything else: stay away for a while"
+    FULL = "no room: write nothing for a while, reads go on"
+    BROKEN = "I/O error, anything else: stay away for a while"
 
 
 class Refused(Exception):
     """The directory or a file in it is not what this process may use."""
 
 
-_NAMES = {5: Fault.BUSY, 6: Fault.BUSY, 15: Fault.BUSY, 8: Fault.READ_ONLY, 3: Fault.READ_ONLY}
+_NAMES = {5: Fault.BUSY, 6: Fault.BUSY, 15: Fault.BUSY, 8: Fault.READ_ONLY, 3: Fault.READ_ONLY, 13: Fault.FULL}
+_NO_ROOM = {errno.ENOSPC, errno.EDQUOT}
 _DAMAGE = {11, 26}  # SQLITE_CORRUPT, SQLITE_NOTADB
 _ABSENT = "no such table"
 _MESSAGES = (
@@ -38,6 +40,7 @@ _MESSAGES = (
     ("has no column", Fault.DAMAGED),
     ("decode to utf-8", Fault.DAMAGED),
     ("readonly", Fault.READ_ONLY),
+    ("is full", Fault.FULL),
 )
 
 
@@ -70,7 +73,7 @@ def _of_errno(error: OSError) -> Fault:
         return Fault.ABSENT
     if isinstance(error, PermissionError) or error.errno == errno.EROFS:
         return Fault.READ_ONLY
-    return Fault.BROKEN
+    return Fault.FULL if error.errno in _NO_ROOM else Fault.BROKEN
 
 
 def _of_sqlite(error: BaseException) -> Fault:

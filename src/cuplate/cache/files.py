@@ -14,6 +14,7 @@ import threading
 import time
 import weakref
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from cuplate import events
@@ -22,8 +23,9 @@ from cuplate.cache.counts import count
 from cuplate.cache.directory import FORMAT, check_trust, make_private
 from cuplate.cache.faults import Fault, Refused, classify
 from cuplate.cache.flight import NodeFlights
-from cuplate.cache.folder import BadFile, File, Folder, Row
+from cuplate.cache.folder import BadFile, File, Folder, Row, file_bytes
 from cuplate.cache.health import Health
+from cuplate.cache.touch import Uses
 from cuplate.config import UNLIMITED
 from cuplate.seal import seal, unseal
 
@@ -38,9 +40,11 @@ FOLDER = f"{FORMAT}.files"
 
 _FORK_WAIT_S = 5.0
 _TRUST_S = 1.0
-_UNSETTLED_NS = 20_000_000  # a folder that changed this recently may change again within one tick of its clock
+_SETTLED_S = 0.02  # a folder may change again within one tick of its clock, and the time of the change stay the same
 _SKEW_NS = 60_000_000_000  # by which the clocks of two nodes may well differ
-_TOUCHED = 4096
+_STEP_NS = 1000  # the finest that the clocks of common file systems tell apart
+_LARGEST_BYTES = 1 << 30  # a file that a damaged disk says to be longer would fill the memory
+_EXPIRE_EVERY_S = 60.0  # a look at the head of every file
 _LISTED = 2000
 
 
@@ -104,11 +108,17 @@ class FilesTier:
         self._trusted_until = 0.0
         self._lock = threading.RLock()  # of the list; a get takes it for no longer than a dictionary's entry
         self._list = _Listing(self._folder)
-        self._touched: dict[str, tuple[int, int]] = {}
+        self._uses = Uses()
+        self._expire_at = 0.0
         self._swept = self._forking = False
         place = flight_directory or f"{self.directory}.flights"
         self.flights = (
-            NodeFlights(place, cap_s=flight_wait_s, trusted=bool(secret), useful=self._health.may_write)
+            NodeFlights(
+                place,
+                cap_s=flight_wait_s,
+                keyed=bool(secret) and flight_directory is None,  # a place of this node is nobody else's
+                useful=self._health.may_write,
+            )
             if single_flight
             else None
         )
@@ -162,7 +172,7 @@ class FilesTier:
     def _tell_evicted(self, gone: list[Row]) -> None:
         for row in gone:
             events.emit("evict", "", key=row.name, tier="disk", bytes=row.size, limit_bytes=self.limit_bytes)
-        self._health.count("evictions", len(gone))
+        self._health.evicted(len(gone), self.limit_bytes)
 
     def delete(self, key: bytes) -> bool:
         """Remove one entry; whether one was there. Never raises.
@@ -212,6 +222,8 @@ class FilesTier:
 
     def rows(self) -> list[Row]:
         """Every entry's file. Never raises."""
+        if not self._health.may_read():
+            return []
         try:
             self._check_trust()
             return list(self._folder.all_rows())
@@ -301,10 +313,9 @@ class FilesTier:
     def _prune(self, gone: list[Row]) -> None:
         from cuplate.cache.pruning import target_bytes
 
-        self._flush()
         self._list.refresh(all_parts=True)
-        if self._time_to_live_s < UNLIMITED:
-            gone += [row for row in list(self._list.rows.values()) if self._remove_expired(row.name)]
+        self._flush()
+        gone += self._expire()
         gone += self._evict(spare="")
         # A file takes whole blocks of the disk, so the sum of the sizes can be well below what they take.
         while self._list.rows and (excess := self.volume() - target_bytes(self.limit_bytes)) > 0:
@@ -319,7 +330,7 @@ class FilesTier:
             self._check_trust()
             self._folder.sweep(older_s=0.0)
             with self._lock:
-                self._touched.clear()
+                self._uses.take()
                 for row in self._folder.all_rows():
                     removed += self._folder.remove(row.name)
                 self._list = _Listing(self._folder)
@@ -346,7 +357,7 @@ class FilesTier:
 
     def close(self) -> None:
         """Write down the hits that no put has written down yet."""
-        if self._touched and self._health.may_write():
+        if len(self._uses) and self._health.may_write():
             with self._lock:
                 self._flush()
 
@@ -368,7 +379,8 @@ class FilesTier:
         except Exception as error:
             return None, self._trouble(error)
         self._health.well()
-        self._touch(key.hex())
+        if self._eviction in ("least-recently-used", "least-frequently-used"):
+            self._uses.note(key)
         return payload, 0
 
     def _file(self, name: str) -> File | None:
@@ -379,14 +391,13 @@ class FilesTier:
         return None if file is None or file.key.hex() != name or self._expired(file) else file
 
     def _expired(self, file: File) -> bool:
-        return self._time_to_live_s < UNLIMITED and time.time_ns() - file.stored_ns > self._time_to_live_s * 1e9
+        return self._is_old(file.stored_ns)
 
-    def _touch(self, name: str) -> None:
-        if self._eviction in ("least-recently-used", "least-frequently-used") and len(self._touched) < _TOUCHED:
-            self._touched[name] = (time.time_ns(), self._touched.get(name, (0, 0))[1] + 1)
+    def _is_old(self, stored_ns: int) -> bool:
+        return self._time_to_live_s < UNLIMITED and time.time_ns() - stored_ns > self._time_to_live_s * 1e9
 
     def _largest_bytes(self) -> int:
-        return self.limit_bytes // 8
+        return min(self.limit_bytes // 8, _LARGEST_BYTES)
 
     # ---- writing -------------------------------------------------------------------------------------------------
 
@@ -417,15 +428,20 @@ class FilesTier:
 
     def _store(self, key: bytes, blob: bytes, tag: str) -> tuple[bool, int, list[Row]]:
         self._prepare()
-        self._flush()
         self._list.refresh()
-        if self._eviction == "none" and not self._list.fits(key.hex(), len(blob), self.limit_bytes):
-            self._health.count("refused_full")
-            return False, 0, []
-        row = self._folder.write(key, tag, blob)
+        self._flush()
+        gone: list[Row] = []
+        size = file_bytes(key, tag, blob)
+        if not self._list.fits(key.hex(), size, self.limit_bytes):
+            if time.monotonic() >= self._expire_at:
+                gone += self._expire(spare=key.hex())
+            if self._eviction == "none" and not self._list.fits(key.hex(), size, self.limit_bytes):
+                self._health.refuse_full(len(blob), tag, self.limit_bytes)
+                return False, 0, gone
+        row = self._folder.write(key, tag, blob, time_ns=self._list.next_ns())
         self._list.note(row)
         self._health.well()
-        return True, 0, self._evict(spare=row.name)
+        return True, 0, gone + self._evict(spare=row.name)
 
     def _prepare(self) -> None:
         make_private(self.directory)
@@ -454,29 +470,31 @@ class FilesTier:
                 self._list.note(Row(row.name, row.size, now_ns))
         return None
 
-    def _remove_expired(self, name: str) -> bool:
-        try:
-            file = self._folder.read_name(name, self._largest_bytes())
-        except BadFile:
-            return False
-        if file is None or not self._expired(file):
-            return False
-        self._list.forget(name)
-        return self._folder.remove(name)
+    def _expire(self, spare: str = "") -> list[Row]:
+        """Remove what is past its time to live; its head says how old it is."""
+        gone: list[Row] = []
+        if self._time_to_live_s < UNLIMITED:
+            self._expire_at = time.monotonic() + _EXPIRE_EVERY_S
+            for row in list(self._list.rows.values()):
+                stored_ns = self._folder.uses(row.name)[1]
+                if row.name != spare and stored_ns is not None and self._is_old(stored_ns):
+                    self._list.forget(row.name)
+                    if self._folder.remove(row.name):
+                        gone.append(row)
+        return gone
 
     def _flush(self) -> None:
-        """Write down the hits since the last put, the oldest first."""
-        touched, self._touched = self._touched, {}
-        moves = self._eviction == "least-recently-used"
-        for name, (used_ns, hits) in touched.items():
-            self._folder.note_use(name, used_ns if moves else None, hits)
-            self._list.used(name, used_ns if moves else None)
+        """Write down the hits since the last put, as later than all that is known."""
+        for key, hits in self._uses.take()[0].items():
+            used_ns = self._list.next_ns()  # by which another process sees that the hits have changed, too
+            self._folder.note_use(key.hex(), used_ns, hits)
+            self._list.used(key.hex(), used_ns)
 
     def _check_trust(self) -> None:
         now = time.monotonic()
-        if self._secret or now < self._trusted_until:
+        if now < self._trusted_until:
             return
-        check_trust(self.base, self.directory)
+        check_trust(self.base, self.directory, keyed=bool(self._secret))
         self._trusted_until = now + _TRUST_S
 
     # ---- fork ----------------------------------------------------------------------------------------------------
@@ -495,12 +513,21 @@ class FilesTier:
         """
         taken, self._forking = self._forking, False
         if child:
-            self._touched = {}
+            self._uses.forget()
             self._health.forget_lock()
             if not taken:
                 self._lock, self._list = threading.RLock(), _Listing(self._folder)
         if taken:
             self._lock.release()
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """A folder of entries as it was read; `seen_s` and `read_s` by this process's own clock, not a file server's."""
+
+    changed_ns: int
+    seen_s: float
+    read_s: float
 
 
 class _Listing:
@@ -510,52 +537,62 @@ class _Listing:
         self.total = 0
         self.rows: dict[str, Row] = {}
         self._folder = folder
-        self._known: dict[str, tuple[int, set[str]]] = {}  # part -> time of its change, names
-        self._unsettled: set[str] = set()
-        self._future: set[str] = set()
+        self._known: dict[str, _Part] = {}
+        self._names: dict[str, set[str]] = {}  # by part: of `rows`, whoever wrote them
+        self._latest_ns = 0
         self._rule = ""
         self._order: dict[str, tuple[int, int]] = {}
         self._heap: list[tuple[tuple[int, int], str]] = []
 
     def refresh(self, *, all_parts: bool = False) -> None:
         """Read the parts that have changed."""
-        parts, now_ns = self._folder.parts(), time.time_ns()
+        parts = self._folder.parts()
         for part, changed_ns in parts.items():
-            if all_parts or part in self._unsettled or self._known.get(part, (0,))[0] != changed_ns:
+            known = self._known.get(part)
+            if all_parts or known is None or known.changed_ns != changed_ns or known.read_s < known.seen_s + _SETTLED_S:
                 self._read(part, changed_ns)
-        for part in self._known.keys() - parts.keys():
-            for name in self._known.pop(part)[1]:
+        for part in self._names.keys() - parts.keys():
+            self._known.pop(part, None)
+            for name in self._names.pop(part):
                 self.forget(name)
-        self._unsettled = {part for part, changed_ns in parts.items() if abs(now_ns - changed_ns) < _UNSETTLED_NS}
-        if self._future:
+        now_ns = time.time_ns()
+        if self._latest_ns > now_ns + _SKEW_NS:
             self._pull_back(now_ns)
 
     def _pull_back(self, now_ns: int) -> None:
         """After the clock was set back, old files would look newer than all to come; they keep their order."""
-        late = sorted((row for name in self._future if (row := self.rows.get(name))), key=lambda row: row.time_ns)
-        self._future.clear()
-        for number, row in enumerate(late):
-            time_ns = now_ns - len(late) + number
-            self._folder.note_use(row.name, time_ns, 0)
+        late = sorted((r for r in self.rows.values() if r.time_ns > now_ns + _SKEW_NS), key=lambda row: row.time_ns)
+        rest = (row.time_ns for row in self.rows.values() if row.time_ns <= now_ns + _SKEW_NS)
+        self._latest_ns = max(rest, default=0)
+        for row in late:
+            time_ns = self.next_ns()
+            self._folder.note_use(row.name, time_ns, 0, stored_by_ns=now_ns)
             self.note(Row(row.name, row.size, time_ns))
 
+    def next_ns(self) -> int:
+        """A time later than that of every file: now, unless the clock was set back."""
+        self._latest_ns = max(time.time_ns(), self._latest_ns + _STEP_NS)
+        return self._latest_ns
+
     def _read(self, part: str, changed_ns: int) -> None:
+        now_s, known = time.monotonic(), self._known.get(part)
         rows = self._folder.rows(part)
         names = {row.name for row in rows}
-        for name in self._known.get(part, (0, set[str]()))[1] - names:
+        for name in self._names.get(part, set[str]()) - names:
             self.forget(name)
         for row in rows:
             if self.rows.get(row.name) != row:
                 self.note(row)
-                if row.time_ns > time.time_ns() + _SKEW_NS:
-                    self._future.add(row.name)
-        self._known[part] = changed_ns, names
+        seen_s = known.seen_s if known is not None and known.changed_ns == changed_ns else now_s
+        self._known[part] = _Part(changed_ns, seen_s, now_s)
 
     def note(self, row: Row) -> None:
         """A file as it is now."""
         before = self.rows.get(row.name)
         self.total += row.size - (before.size if before is not None else 0)
         self.rows[row.name] = row
+        self._names.setdefault(row.name[:2], set()).add(row.name)
+        self._latest_ns = max(self._latest_ns, row.time_ns)
         if self._rule:
             self._rank(row)
 
@@ -565,17 +602,18 @@ class _Listing:
         self._order.pop(name, None)
         if row is not None:
             self.total -= row.size
+            self._names.get(name[:2], set[str]()).discard(name)
 
-    def used(self, name: str, used_ns: int | None) -> None:
+    def used(self, name: str, used_ns: int) -> None:
         """Hits of this process, which are written down already."""
         row = self.rows.get(name)
         if row is not None:
-            self.note(row if used_ns is None else Row(name, row.size, used_ns))
+            self.note(Row(name, row.size, used_ns))
 
     def fits(self, name: str, size: int, limit_bytes: int) -> bool:
-        """Whether an entry of a size has room without evicting; its head is within the doubt of 2 KB."""
+        """Whether a file of a size has room without evicting."""
         before = self.rows.get(name)
-        return self.total - (before.size if before is not None else 0) + size + 2048 <= limit_bytes
+        return self.total - (before.size if before is not None else 0) + size <= limit_bytes
 
     def first(self, rule: str, spare: str) -> Row | None:
         """The row that goes first by a rule of eviction, one that is spared aside."""
@@ -598,7 +636,7 @@ class _Listing:
         return found
 
     def _rank(self, row: Row) -> None:
-        hits = self._folder.hits(row.name) if self._rule == "least-frequently-used" else 0
+        hits = self._folder.uses(row.name)[0] if self._rule == "least-frequently-used" else 0
         order = hits, row.time_ns
         self._order[row.name] = order
         heapq.heappush(self._heap, (order, row.name))

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import threading
 import time
 from collections.abc import Callable
@@ -48,6 +49,7 @@ _SAY_AFTER_S = 1.0
 _SLOTS = 4
 _LOOKS_AT_THE_END, _LOOK_PAUSE_S = 3, 0.01
 _KEPT_S = 86400.0
+_LOCK_NAME = re.compile(r"[0-9a-f]+\.\d")
 _SWEPT_FILES = 256
 _UNSUPPORTED = {errno.EROFS, errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOTSUP, errno.EINVAL}
 _FAILURES_UNTIL_OFF = 3
@@ -65,19 +67,21 @@ class _Turn(Enum):
 
 
 class _Held:
-    """A lock that this process holds, and the thread that touches its file."""
+    """A lock that this process holds or waits for, and the thread that touches its file."""
 
-    __slots__ = ("beating", "descriptor", "path", "stop")
+    __slots__ = ("beating", "descriptor", "locked", "owner", "path", "stop")
 
     def __init__(self, descriptor: int, path: str) -> None:
         self.descriptor, self.path = descriptor, path
+        self.owner, self.locked = threading.get_ident(), False
         self.stop = threading.Event()
         self.beating: threading.Thread | None = None
 
     def beat(self) -> None:
         """Touch the file until told to stop."""
-        self.beating = threading.Thread(target=self._touch, args=(self.descriptor,), name="cuplate-flight", daemon=True)
-        self.beating.start()
+        thread = threading.Thread(target=self._touch, args=(self.descriptor,), name="cuplate-flight", daemon=True)
+        thread.start()  # fails at the end of the interpreter, or where a process has all the threads it may have
+        self.beating = thread
 
     def _touch(self, descriptor: int) -> None:
         while not self.stop.wait(_BEAT_S):
@@ -92,22 +96,24 @@ class _Held:
         if self.beating is not None:
             self.beating.join()
 
-    def close(self, *, ended: bool) -> None:
+    def close(self, *, ended: bool = True) -> None:
         """Free the lock.
 
         Parameters
         ----------
         ended : bool
-            Remove the file first, which tells the waiters that all is done.
+            If the lock is held, remove the file first, which tells the waiters that all is done.
         """
         descriptor, self.descriptor = self.descriptor, -1
         if descriptor < 0:
             return
-        with suppress(OSError):
-            if ended and _names(self.path, descriptor):
-                os.unlink(self.path)
-        with suppress(OSError):
-            os.close(descriptor)
+        try:
+            with suppress(OSError):
+                if ended and self.locked and _names(self.path, descriptor):
+                    os.unlink(self.path)
+        finally:
+            with suppress(OSError):
+                os.close(descriptor)
 
 
 class NodeFlights:
@@ -121,18 +127,19 @@ class NodeFlights:
         Of the lock files; created, for this user only, at the first use. On a local file system.
     cap_s : float
         Longest wait for others, seconds, whatever they do.
-    trusted : bool
-        True skips the check that nobody else can write the directory.
+    keyed : bool
+        True where others may write the directory, see :func:`cuplate.cache.directory.check_trust`.
     useful : callable, optional
         Whether what this process makes can be stored; if not, nobody is made to wait for it.
     """
 
     def __init__(
-        self, directory: str, *, cap_s: float = 60.0, trusted: bool = False, useful: Callable[[], bool] | None = None
+        self, directory: str, *, cap_s: float = 60.0, keyed: bool = False, useful: Callable[[], bool] | None = None
     ) -> None:
         self.directory = directory
         self.cap_s = cap_s
-        self._trusted, self._useful = trusted, useful
+        self._keyed, self._useful = keyed, useful
+        self._trusted = False
         self._off = not _LOCKS
         self._failures = 0
         self._swept = False
@@ -171,17 +178,18 @@ class NodeFlights:
             What ``look`` or ``work`` raised, and nothing of its own.
         """
         global _longest_s
-        found, held = self._board(key, look)
-        if found is not None:
-            return found
-        start = time.monotonic()
+        mine: list[_Held] = []  # wherever an interrupt hits, what was opened is closed again
         try:
+            found = self._board(key, look, mine)
+            if found is not None:
+                return found
+            start = time.monotonic()
             value = work()
             _longest_s = max(_longest_s, time.monotonic() - start)
             return value
         finally:
-            if held is not None:
-                self._let_go(held, ended=True)
+            for held in mine:
+                self._let_go(held)
 
     def patience_s(self) -> float:
         """How long a holder may be still before it counts as frozen, seconds."""
@@ -189,62 +197,36 @@ class NodeFlights:
 
     # ---- waiting -------------------------------------------------------------------------------------------------
 
-    def _board(self, key: bytes, look: Callable[[], T | None]) -> tuple[T | None, _Held | None]:
-        """The entry, or the lock; neither when the work is to be done without one."""
+    def _board(self, key: bytes, look: Callable[[], T | None], mine: list[_Held]) -> T | None:
+        """The entry; None when the work is to be done, with the lock or without one."""
         if self._off or (self._useful is not None and not self._useful()):
-            return look(), None
+            return look()
         until = time.monotonic() + self.cap_s
+        got: _Turn | T = _Turn.ALONE
         for slot in range(_SLOTS):
-            got = self._queue(key, slot, look, until)
-            if isinstance(got, _Held):
-                found = self._look_as_holder(got, look)
-                self._counts["led" if found is None else "joined"] += 1
-                return found, (got if found is None else None)
-            if got is _Turn.FROZEN:
-                self._counts["overtaken"] += 1
-                continue
-            if got is not _Turn.ALONE:
-                self._counts["joined"] += 1
-                return got, None  # type: ignore[return-value]
-            break
-        found = look()
-        self._counts["alone" if found is None else "joined"] += 1
-        return found, None
-
-    def _look_as_holder(self, held: _Held, look: Callable[[], T | None]) -> T | None:
-        found: T | None = None
-        keep = False
-        try:
-            found = look()
-            keep = found is None
-        finally:
-            if not keep:
-                self._let_go(held, ended=True)
+            path = os.path.join(self.directory, f"{key.hex()[:128]}.{slot}")
+            held = None if self._is_mine(path) else self._try_to_open(path, mine)
+            got = _Turn.ALONE if held is None else self._wait(held, key, look, until)
+            if got is not _Turn.FROZEN:
+                break
+            self._counts["overtaken"] += 1
+        found = look() if isinstance(got, _Turn) else got
+        self._counts["joined" if found is not None else "led" if got is _Turn.MINE else "alone"] += 1
         return found
 
-    def _queue(self, key: bytes, slot: int, look: Callable[[], T | None], until: float) -> _Held | _Turn | T:
-        """Wait at one of the key's locks."""
-        held = self._try_to_open(key, slot)
-        if held is None:
-            return _Turn.ALONE
-        keep = False
-        try:
-            answer = self._wait(held, key, look, until)
-            keep = answer is held
-            return answer
-        finally:
-            if not keep:
-                self._let_go(held, ended=False)
+    def _is_mine(self, path: str) -> bool:
+        """Whether this thread is at that work already: it must not wait for itself."""
+        me = threading.get_ident()
+        with self._lock:
+            return any(held.path == path and held.locked and held.owner == me for held in self._open)
 
-    def _wait(self, held: _Held, key: bytes, look: Callable[[], T | None], until: float) -> _Held | _Turn | T:
+    def _wait(self, held: _Held, key: bytes, look: Callable[[], T | None], until: float) -> _Turn | T:
         start = beat_at = time.monotonic()
         beat: object = None
         said = False
         while True:
             state = self._try_to_lock(held)
-            if state is _Turn.MINE:
-                return held
-            if state is _Turn.ALONE:
+            if state is _Turn.MINE or state is _Turn.ALONE:
                 return state
             if state is _Turn.ENDED:
                 return self._look_after_the_end(look)
@@ -274,24 +256,24 @@ class NodeFlights:
 
     # ---- files ---------------------------------------------------------------------------------------------------
 
-    def _try_to_open(self, key: bytes, slot: int) -> _Held | None:
-        path = os.path.join(self.directory, f"{key.hex()[:128]}.{slot}")
+    def _try_to_open(self, path: str, mine: list[_Held]) -> _Held | None:
         try:
             try:
-                return self._open_file(path)
+                return self._open_file(path, mine)
             except FileNotFoundError:
                 make_private(self.directory)
-                return self._open_file(path)
+                return self._open_file(path, mine)
         except Exception as error:
             self._trouble(error)
             return None
 
-    def _open_file(self, path: str) -> _Held:
+    def _open_file(self, path: str, mine: list[_Held]) -> _Held:
         if not self._trusted:
-            check_trust(os.path.dirname(self.directory), self.directory)
+            check_trust(os.path.dirname(self.directory), self.directory, keyed=self._keyed)
             self._trusted = True
         with self._lock:
             held = _Held(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600), path)
+            mine.append(held)
             self._open.add(held)
         return held
 
@@ -307,6 +289,7 @@ class NodeFlights:
                 return status.st_mtime_ns
             if not _names(held.path, held.descriptor):
                 return _Turn.ENDED
+            held.locked = True
             with suppress(OSError):  # a full disk: nobody needs to know who it is
                 os.pwrite(held.descriptor, b"%-20d" % os.getpid(), 0)
             held.beat()
@@ -327,7 +310,8 @@ class NodeFlights:
             for number, entry in enumerate(found):
                 if number >= _SWEPT_FILES:
                     break
-                if entry.path != mine and entry.stat(follow_symlinks=False).st_mtime < oldest:
+                ours = entry.path != mine and _LOCK_NAME.fullmatch(entry.name)
+                if ours and entry.stat(follow_symlinks=False).st_mtime < oldest:
                     _remove_if_free(entry.path)
 
     def _trouble(self, error: Exception) -> None:
@@ -337,11 +321,13 @@ class NodeFlights:
             self._off = True
             events.say(f"cuplate: no lock around compiles: {type(error).__name__}: {error}", level="info")
 
-    def _let_go(self, held: _Held, *, ended: bool) -> None:
-        held.still()
-        with self._lock:
-            held.close(ended=ended)
-            self._open.discard(held)
+    def _let_go(self, held: _Held) -> None:
+        try:
+            held.still()
+        finally:  # a second Ctrl-C during the wait for the thread
+            with self._lock:
+                held.close()
+                self._open.discard(held)
 
     # ---- fork ----------------------------------------------------------------------------------------------------
 

@@ -16,12 +16,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 
-__all__ = ["BadFile", "File", "Folder", "Row"]
+__all__ = ["BadFile", "File", "Folder", "Row", "file_bytes"]
 
 _MAGIC = b"CUPFILE\x01"
 _HEAD = struct.Struct("<8sIHHQ")  # magic, number of hits, lengths of key and tag, time of the put
-_HITS = struct.Struct("<I")
-_HITS_AT = 8
+_NUMBERS = struct.Struct("<IHHQ")  # the head without its magic
+_NUMBERS_AT = 8
 _LONGEST_KEY = 100  # bytes: a file name has at most 255 characters, and two stand for a byte
 _LONGEST_TAG = 1000
 _NEW = "new"
@@ -146,7 +146,7 @@ class Folder:
                 raise BadFile(f"{name} is a link") from error
             raise
 
-    def write(self, key: bytes, tag: str, blob: bytes, *, sync: bool = True) -> Row:
+    def write(self, key: bytes, tag: str, blob: bytes, *, sync: bool = True, time_ns: int | None = None) -> Row:
         """Store an entry, whole or not at all.
 
         Parameters
@@ -156,13 +156,15 @@ class Folder:
             Cut at 1000 bytes.
         sync : bool
             False for many at once, where the caller syncs at the end.
+        time_ns : int, optional
+            The file's time, which says what was stored after what; default now.
 
         Raises
         ------
         OSError
             Nothing is left behind, if the file system lets go of it.
         """
-        name, label = _name(key), tag.encode("utf-8", "replace")[:_LONGEST_TAG]
+        name, label = _name(key), _label(tag)
         now_ns = max(0, time.time_ns())
         parts = (_HEAD.pack(_MAGIC, 0, len(key), len(label), now_ns), key, label, blob)
         with self._below(_NEW, make=True) as new, self._below(name[:2], make=True) as final:
@@ -171,7 +173,8 @@ class Folder:
             try:
                 try:
                     _write_all(descriptor, b"".join(parts))
-                    os.utime(descriptor, ns=(now_ns, now_ns))  # this node's clock, not a file server's
+                    stamp_ns = now_ns if time_ns is None else time_ns
+                    os.utime(descriptor, ns=(stamp_ns, stamp_ns))  # this node's clock, not a file server's
                     if sync:  # a rename without it may survive a power cut that the bytes do not
                         os.fsync(descriptor)
                     status = os.fstat(descriptor)
@@ -197,26 +200,29 @@ class Folder:
             raise
         return True
 
-    def note_use(self, name: str, used_ns: int | None, hits: int) -> None:
+    def note_use(self, name: str, used_ns: int, hits: int, *, stored_by_ns: int | None = None) -> None:
         """Remember hits. Never raises.
 
         Parameters
         ----------
         name : str
-        used_ns : int or None
-            The file's new time; None leaves it.
+        used_ns : int
+            The file's new time.
         hits : int
             To be added to the number in its head.
+        stored_by_ns : int, optional
+            The time of the put is no later than this.
         """
         with suppress(OSError, struct.error), self._below(name[:2]) as directory:
             descriptor = os.open(name, os.O_RDWR | _OPEN, dir_fd=directory)
             try:
                 status = os.fstat(descriptor)
                 if stat.S_ISREG(status.st_mode):
-                    before = _HITS.unpack(os.pread(descriptor, _HITS.size, _HITS_AT))[0]
-                    os.pwrite(descriptor, _HITS.pack(min(before + hits, 0xFFFFFFFF)), _HITS_AT)
-                    time_ns = status.st_mtime_ns if used_ns is None else used_ns
-                    os.utime(descriptor, ns=(time_ns, time_ns))
+                    before, key_bytes, tag_bytes, stored_ns = _read_numbers(descriptor)
+                    stored_ns = stored_ns if stored_by_ns is None else min(stored_ns, max(0, stored_by_ns))
+                    numbers = min(before + hits, 0xFFFFFFFF), key_bytes, tag_bytes, stored_ns
+                    os.pwrite(descriptor, _NUMBERS.pack(*numbers), _NUMBERS_AT)
+                    os.utime(descriptor, ns=(used_ns, used_ns))
             finally:
                 os.close(descriptor)
 
@@ -226,15 +232,16 @@ class Folder:
             return os.stat(name, dir_fd=directory, follow_symlinks=False).st_mtime_ns
         return None
 
-    def hits(self, name: str) -> int:
-        """Hits that were noted; 0 when it cannot be told."""
+    def uses(self, name: str) -> tuple[int, int | None]:
+        """Hits that were noted, and the time of the put; (0, None) when it cannot be told."""
         with suppress(OSError, struct.error), self._below(name[:2]) as directory:
             descriptor = os.open(name, os.O_RDONLY | _OPEN, dir_fd=directory)
             try:
-                return int(_HITS.unpack(os.pread(descriptor, _HITS.size, _HITS_AT))[0])
+                hits, _, _, stored_ns = _read_numbers(descriptor)
+                return hits, stored_ns
             finally:
                 os.close(descriptor)
-        return 0
+        return 0, None
 
     # ---- all entries ---------------------------------------------------------------------------------------------
 
@@ -242,7 +249,7 @@ class Folder:
         """Names of the folders of entries, each with the time of its last change."""
         found: dict[str, int] = {}
         try:
-            with os.scandir(self.path) as entries:
+            with self._root() as root, os.scandir(root) as entries:
                 for entry in entries:
                     if len(entry.name) == 2 and _HEXADECIMAL.issuperset(entry.name):
                         with suppress(OSError):
@@ -299,9 +306,11 @@ class Folder:
         return found
 
     def allocated_bytes(self) -> int:
-        """What the files take on the disk, half-written ones included."""
-        total = 0
-        for part in (*self.parts(), _NEW):
+        """What the files take on the disk, half-written ones included. Never raises."""
+        total, parts = 0, list[str]()
+        with suppress(OSError):
+            parts += self.parts()
+        for part in (*parts, _NEW):
             with suppress(OSError), self._below(part) as directory, os.scandir(directory) as entries:
                 for entry in entries:
                     with suppress(OSError):
@@ -312,15 +321,33 @@ class Folder:
     @contextmanager
     def _below(self, part: str, *, make: bool = False) -> Iterator[int]:
         """A descriptor of a folder below, which is no link."""
-        path = os.path.join(self.path, part)
-        if make:
-            with suppress(FileExistsError):
-                os.mkdir(path, 0o700)
-        descriptor = os.open(path, _DIRECTORY)
+        with self._root() as root:
+            if make:
+                with suppress(FileExistsError):
+                    os.mkdir(part, 0o700, dir_fd=root)
+            descriptor = os.open(part, _DIRECTORY, dir_fd=root)
         try:
             yield descriptor
         finally:
             os.close(descriptor)
+
+    @contextmanager
+    def _root(self) -> Iterator[int]:
+        """A descriptor of the folder itself, which is no link either."""
+        descriptor = os.open(self.path, _DIRECTORY)
+        try:
+            yield descriptor
+        finally:
+            os.close(descriptor)
+
+
+def file_bytes(key: bytes, tag: str, blob: bytes) -> int:
+    """Size of the file that `Folder.write` makes."""
+    return _HEAD.size + len(key) + len(_label(tag)) + len(blob)
+
+
+def _label(tag: str) -> bytes:
+    return tag.encode("utf-8", "replace")[:_LONGEST_TAG]
 
 
 def _name(key: bytes) -> str:
@@ -334,6 +361,10 @@ def _temporary() -> str:
     global _number
     _number += 1
     return f"{os.uname().nodename[:64].replace('/', '_')}-{os.getpid()}-{_number}-{time.time_ns()}"
+
+
+def _read_numbers(descriptor: int) -> tuple[int, int, int, int]:
+    return _NUMBERS.unpack(os.pread(descriptor, _NUMBERS.size, _NUMBERS_AT))
 
 
 def _write_all(descriptor: int, data: bytes) -> None:

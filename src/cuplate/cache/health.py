@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 
+from cuplate import events
 from cuplate.cache.faults import Fault, classify, tell
 from cuplate.errors import CacheError
 
@@ -13,6 +14,7 @@ __all__ = ["Health"]
 
 _FAILURES_UNTIL_OFF = 5
 _SETTING = "CUPLATE_CACHE_DIR or CachePolicy(directory=...)"
+_full: set[str] = set()
 _COUNTED = ("bad", "busy", "errors", "quarantines", "evictions", "refused_large", "refused_full")
 
 
@@ -47,16 +49,16 @@ class Health:
         """Nor read only, nor resting from writes."""
         return not self._read_only and self.may_read() and time.monotonic() >= self._write_rest_until
 
-    def rest_from_writes(self) -> None:
-        """Write nothing for a while: another process holds the lock."""
+    def rest_from_writes(self, cause: str, what: str) -> None:
+        """Write nothing for a while."""
         self._write_rest_until = time.monotonic() + self._cooldown_s
-        self.warn("busy", f"is locked by another process; nothing is stored for {self._cooldown_s:g} s")
+        self.warn(cause, f"{what}; nothing is stored for {self._cooldown_s:g} s")
 
     def state(self) -> str:
         """``"on"``, ``"resting"``, ``"read only"``, or ``"off: "`` and the reason."""
         if self._off is not None:
             return f"off: {self._off}"
-        if time.monotonic() < self._rest_until:
+        if time.monotonic() < max(self._rest_until, self._write_rest_until):
             return "resting"
         return "read only" if self._read_only else "on"
 
@@ -130,6 +132,8 @@ class Health:
             self.warn("read only", f"cannot be written ({error})")
         elif fault is Fault.REFUSED:
             self.turn_off(str(error))
+        elif fault is Fault.FULL and writing:
+            self.rest_from_writes("no room", f"has no room ({error})")
         elif fault is not Fault.BUSY:
             self.rest(error)
 
@@ -144,6 +148,27 @@ class Health:
             f"{self.directory} ({limit_bytes} bytes) and is not stored; raise CUPLATE_DISK_BYTES or "
             "CachePolicy(disk_bytes=...).",
         )
+
+    def refuse_full(self, size: int, tag: str, limit_bytes: int) -> None:
+        """Nothing may be evicted for an entry."""
+        self.count("refused_full")
+        self._say_full(
+            f"({limit_bytes} bytes) and its eviction is none: an entry of {size} bytes ({tag}) is not stored, more "
+            "will follow (settings: CUPLATE_DISK_BYTES, CUPLATE_EVICTION)."
+        )
+
+    def evicted(self, number: int, limit_bytes: int) -> None:
+        """So many entries had to go."""
+        if number:
+            self.count("evictions", number)
+            self._say_full(
+                f"({limit_bytes} bytes); {number} entries evicted, more will follow (setting: CUPLATE_DISK_BYTES)."
+            )
+
+    def _say_full(self, what: str) -> None:
+        if self.directory not in _full:  # counted always, said once
+            _full.add(self.directory)
+            events.say(f"cuplate: the disk cache {self.directory} is full {what}", level="info")
 
     def warn(self, cause: str, what: str) -> None:
         """One warning per cause."""

@@ -37,6 +37,7 @@ __all__ = ["Exported", "Layer", "Layered", "export", "merge", "toolchains"]
 
 _LARGEST_BYTES = 1 << 30
 _QUERY_S = 60.0
+_FAILURES_UNTIL_OFF = 5
 _TOOLCHAIN, _REQUEST = "(toolchains)", "(request)"
 _TOOLCHAIN_KEY = hashlib.sha256(b"cuplate layer toolchains").digest()
 
@@ -60,6 +61,7 @@ class Layer:
         self._secret, self._on_error = secret, on_error
         self._lock = threading.RLock()
         self._forking = False
+        self._failures = 0
         self._source: Folder | Reader | None = None
         fork.register(self)
 
@@ -81,8 +83,9 @@ class Layer:
         except BadFile as error:
             return None, self._bad(str(error))
         except Exception as error:
-            self._turn_off(error)
+            self._failed(error)
             return None, 1
+        self._failures = 0
         if blob is None:
             return None, 0
         payload = unseal(key, blob, self._secret)
@@ -102,7 +105,7 @@ class Layer:
                     if payload is not None:
                         yield key, tag, payload
         except Exception as error:
-            self._turn_off(error)
+            self._failed(error)
 
     def sums(self) -> tuple[int, int]:
         """Number of entries, and the sum of their sizes in bytes. Never raises."""
@@ -115,7 +118,7 @@ class Layer:
                 with self._lock:
                     return source.sums()
         except Exception as error:
-            self._turn_off(error)
+            self._failed(error)
         return 0, 0
 
     def listing(self) -> Iterator[Listed]:
@@ -184,13 +187,24 @@ class Layer:
         for folder in (os.path.join(base, FOLDER), os.path.join(base, FORMAT)):
             if not os.path.isdir(folder):
                 continue
-            if not self._secret:
-                check_trust(base, folder)
+            check_trust(base, folder, keyed=bool(self._secret))
             if folder.endswith(FOLDER):
                 return Folder(folder)
             if os.path.isfile(os.path.join(folder, DATABASE)):
+                self._tell_of_log(os.path.join(folder, f"{DATABASE}-wal"))
                 return Reader(folder, busy_s=1.0, largest_bytes=_LARGEST_BYTES, query="mode=ro&immutable=1")
         raise Refused(f"{self.directory} holds neither {FOLDER} nor {FORMAT}/{DATABASE}")
+
+    def _tell_of_log(self, log: str) -> None:
+        """Copied while a process had it open, or after that was killed: SQLite reads a log only where it may write."""
+        if os.path.exists(log) and os.path.getsize(log):
+            tell(
+                self._on_error,
+                self.directory,
+                "log",
+                f"cuplate: the read-only layer {self.directory} has a log ({os.path.basename(log)}), which is not "
+                "read: what was stored last is not found there. Make layers with cuplate.cache.export.",
+            )
 
     def _bad(self, reason: str) -> int:
         tell(
@@ -202,16 +216,24 @@ class Layer:
         )
         return 1
 
-    def _turn_off(self, error: Exception) -> None:
+    def _failed(self, error: Exception) -> None:
+        """One hiccup of a file server is a miss; what is refused, or fails again and again, is left alone."""
         if isinstance(error, CacheError):  # on_error="raise": it has been told
             raise error
-        self.off = f"{type(error).__name__}: {error}" if not isinstance(error, Refused) else str(error)
+        self._failures += 1
+        with self._lock:
+            if isinstance(self._source, Reader):
+                self._source.close()
+            self._source = None
+        reason = str(error) if isinstance(error, Refused) else f"{type(error).__name__}: {error}"
+        if isinstance(error, Refused) or self._failures >= _FAILURES_UNTIL_OFF:
+            self.off = reason
         tell(
             self._on_error,
             self.directory,
-            "layer",
-            f"cuplate: the read-only layer {self.directory} is not used: {self.off} (setting: CUPLATE_LAYERS or "
-            "CachePolicy(layers=...)).",
+            "off" if self.off else "error",
+            f"cuplate: the read-only layer {self.directory} {'is not used' if self.off else 'failed'}: {reason} "
+            "(setting: CUPLATE_LAYERS or CachePolicy(layers=...)).",
         )
 
     def before_fork(self) -> None:
@@ -422,7 +444,7 @@ def export(
     store : Tier, Layered or Layer
         Where they come from.
     directory : path
-        Made if need be; what it holds already stays. Everybody may read what is made.
+        Made if need be; what it holds already stays as it is. Everybody may read what is made.
     secret : bytes
         Key of the seal there.
     functions, archs, keys : collection, optional
@@ -446,10 +468,14 @@ def export(
 
     base = os.path.abspath(os.fspath(directory))
     folder = Folder(os.path.join(base, FOLDER))
+    if not os.path.isdir(base):
+        os.makedirs(base)
+        os.chmod(base, 0o755)
     make_private(folder.path)
     kernels = size = 0
     requests: dict[bytes, tuple[tuple[int, ...], bytes]] = {}
-    compilers: set[str] = set(toolchains(Layer(base, secret=secret)))
+    there = Layer(base, secret=secret)
+    compilers = set(toolchains(there))
     for key, tag, payload in store.all():
         if not is_kernel(tag) or (functions is not None and tag not in functions):
             continue
@@ -471,11 +497,11 @@ def export(
             requests[asked] = max(requests.get(asked, ((), b"")), (build, key))  # of two compilers the newer
         if progress is not None:
             progress(kernels)
-    for asked, (_, key) in requests.items():
-        folder.write(asked, _REQUEST, seal(asked, key, secret), sync=False)
-    told = json.dumps(sorted(compilers)).encode("ascii")
-    folder.write(_TOOLCHAIN_KEY, _TOOLCHAIN, seal(_TOOLCHAIN_KEY, told, secret), sync=False)
-    _publish(base)
+    for asked, (build, key) in requests.items():
+        if build >= _asked_build(there, asked):
+            folder.write(asked, _REQUEST, seal(asked, key, secret), sync=False)
+    folder.write(_TOOLCHAIN_KEY, _TOOLCHAIN, seal(_TOOLCHAIN_KEY, _told(compilers), secret), sync=False)
+    _publish(folder.path)
     return Exported(kernels=kernels, size_bytes=size, toolchains=tuple(sorted(compilers)))
 
 
@@ -497,7 +523,11 @@ def merge(source: Any, into: Any, *, progress: Callable[[int], object] | None = 
     done = dict.fromkeys(("kernels", "present", "failed", "size_bytes"), 0)
     for key, tag, payload in given.all():
         kernel = is_kernel(tag)
-        if into.get(key, again=True) is not None and (kernel or tag != _TOOLCHAIN):
+        if tag == _TOOLCHAIN:
+            into.put(key, _told({*toolchains(given), *toolchains(into)}), tag=tag)
+        elif tag == _REQUEST and _asked_build(given, key) <= _asked_build(into, key):
+            continue
+        elif tag != _REQUEST and _look(into, key) is not None:
             done["present"] += kernel
         elif into.put(key, payload, tag=tag):
             done["kernels"] += kernel
@@ -511,8 +541,7 @@ def merge(source: Any, into: Any, *, progress: Callable[[int], object] | None = 
 
 def toolchains(store: Any) -> tuple[str, ...]:
     """The compilers that a layer says its kernels are from: ``("nvrtc 13.5.37",)``. Never raises."""
-    found = store.get(_TOOLCHAIN_KEY)
-    payload = found[0] if isinstance(found, tuple) else found
+    payload = _look(store, _TOOLCHAIN_KEY)
     try:
         names = json.loads(payload) if payload else []
     except ValueError:
@@ -520,15 +549,36 @@ def toolchains(store: Any) -> tuple[str, ...]:
     return tuple(name for name in names if isinstance(name, str)) if isinstance(names, list) else ()
 
 
+def _told(compilers: Collection[str]) -> bytes:
+    return json.dumps(sorted(compilers)).encode("ascii")
+
+
+def _look(store: Any, key: bytes) -> bytes | None:
+    """A payload of a layer or of a tier; what is absent is no miss of anybody's."""
+    return store.get(key)[0] if isinstance(store, Layer) else store.get(key, again=True)
+
+
+def _asked_build(store: Any, asked: bytes) -> tuple[int, ...]:
+    """The compiler's build of the kernel that a request leads to; empty when there is none."""
+    key = _look(store, asked)
+    record = _look(store, key) if key is not None else None
+    try:
+        return _build(decode(record).toolchain) if record is not None else ()
+    except ValueError:
+        return ()
+
+
 def _build(toolchain: str) -> tuple[int, ...]:
     return tuple(int(part) for part in toolchain.rpartition(" ")[2].split(".") if part.isdigit())
 
 
-def _publish(base: str) -> None:
+def _publish(folder: str) -> None:
     """Let everybody read, and nobody else write; and let the bytes reach the disk."""
-    for folder, _, names in os.walk(base):
-        os.chmod(folder, 0o755)
+    for place, _, names in os.walk(folder):
+        os.chmod(place, 0o755)
         for name in names:
-            os.chmod(os.path.join(folder, name), 0o644)
+            path = os.path.join(place, name)
+            if not os.path.islink(path):
+                os.chmod(path, 0o644)
     if hasattr(os, "sync"):
         os.sync()

@@ -11,7 +11,8 @@ _NETWORK = """
 9p acfs afs autofs beegfs ceph cifs coda cvfs davfs fhgfs gfs gfs2 glusterfs gpfs ibrix kafs lustre mfs ncp ncpfs nfs
 nfs4 ocfs2 orangefs panfs prl_fs pvfs2 quobyte smb2 smb3 smbfs snfs vboxsf virtiofs vmhgfs vxfs wekafs xtreemfs
 """
-_LOCAL_FUSE = "bindfs encfs exfat ext2 fuse-overlayfs gocryptfs lxcfs mergerfs ntfs ntfs-3g securefs squashfuse zfs"
+# bindfs and mergerfs are none: the same files can be reached beside the mount, with neither locks nor maps in common.
+_LOCAL_FUSE = "encfs exfat ext2 fuse-overlayfs gocryptfs lxcfs ntfs ntfs-3g securefs squashfuse zfs"
 
 NETWORK = frozenset(_NETWORK.split())
 """Names of file systems that several machines mount, or that pass every access on to another kernel."""

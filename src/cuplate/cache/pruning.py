@@ -5,9 +5,7 @@ from __future__ import annotations
 import os
 import re
 import sqlite3
-import stat
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -96,23 +94,24 @@ def remove_orphans(store: str) -> int:
         Files and stores removed. A link is removed, never what it leads to.
     """
     removed = remove_set_aside(store, older_than_s=0.0)
-    for folder, folders, files in os.walk(store, topdown=False, followlinks=False):
+    if not hasattr(os, "fwalk"):  # Windows
+        return removed
+    # Not os.walk: it goes by path, and where others can write, a folder may become a link between look and removal.
+    for folder, folders, files, descriptor in os.fwalk(store, topdown=False, follow_symlinks=False):
         for name in files:
             if folder != store or not _OURS.fullmatch(name):
-                removed += _unlinked(os.path.join(folder, name))
+                removed += _gone(os.unlink, name, descriptor)
         for name in folders:
-            path = os.path.join(folder, name)
-            with suppress(OSError):
-                if stat.S_ISLNK(os.lstat(path).st_mode):
-                    removed += _unlinked(path)
-                else:
-                    os.rmdir(path)
+            if _gone(os.unlink, name, descriptor):  # a link to a folder is listed as one
+                removed += 1
+            else:
+                _gone(os.rmdir, name, descriptor)
     return removed
 
 
-def _unlinked(path: str) -> bool:
+def _gone(remove: Callable[..., None], name: str, descriptor: int) -> bool:
     try:
-        os.unlink(path)
+        remove(name, dir_fd=descriptor)
     except OSError:
         return False
     return True

@@ -39,8 +39,8 @@ def make_tier(policy: EffectivePolicy) -> Tier | NoStore:
 
 
 def _make_top(policy: EffectivePolicy) -> Tier | NoStore:
-    if policy.directory is None:
-        reason = policy.source("directory")
+    if policy.directory is None or not os.path.isabs(policy.directory):
+        reason = policy.source("directory") if policy.directory is None else "the working directory is gone"
         if policy.disk and not policy.layers:
             warn_once("", reason, f"cuplate: no disk cache: {reason}. Set CUPLATE_CACHE_DIR to keep compiled kernels.")
         return NoStore(reason)
