@@ -6,7 +6,7 @@ import ctypes as C
 
 __all__ = ["Fault", "Info", "Launch", "Memory"]
 
-ABI = 6  # CUPLATE_ABI
+ABI = 7  # CUPLATE_ABI
 MAX_THREADS = 1024
 MAX_SHARED_BYTES = 232448  # what the largest GPU of today lends to a block (compute capability 9.0: 227 KiB)
 SHARED_GUARD_BYTES = 16384  # GUARD_BYTES
