@@ -73,6 +73,8 @@ class Worker:
     ----------
     address, launch_address, arguments_address : int
     launch : Launch
+    launch_bytes : array of char
+        The same, to be filled at once.
     fault : Fault
     memory : Memory
     arguments : array of char
@@ -93,6 +95,7 @@ class Worker:
         self.address = at = map_memory(total)
         self.launch_address = at = at + head
         self.launch = Launch.from_address(at)
+        self.launch_bytes = (C.c_char * C.sizeof(Launch)).from_address(at)
         self.fault = Fault.from_address(self.address + fault_offset)
         self.memory = memory = Memory.from_address(self.address + memory_offset)
         at += launch
@@ -112,9 +115,13 @@ class Worker:
         assert memory.stacks + MAX_THREADS * stride + PAGE <= self.address + total
         self.guarded = 0
         self.block = (1, 1, 1)
+        self.prepared: tuple[tuple[int, int, int], int] | None = None
 
     def prepare(self, block: tuple[int, int, int], shared_bytes: int) -> None:
         """Guards the stacks of a block's threads and lets the dynamic shared memory end at its guard page."""
+        if self.prepared == (block, shared_bytes):
+            return
+        self.prepared = (block, shared_bytes)
         memory = self.memory
         self.block = block
         threads = block[0] * block[1] * block[2]

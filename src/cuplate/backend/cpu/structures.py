@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import ctypes as C
+import struct
 
-__all__ = ["Fault", "Info", "Launch", "Memory"]
+__all__ = ["LAUNCH", "Fault", "Info", "Launch", "Memory"]
 
 ABI = 7  # CUPLATE_ABI
 MAX_THREADS = 1024
@@ -57,6 +58,11 @@ class Launch(C.Structure):
         ("budget_ns", C.c_int64),
         ("slots", C.c_void_p),
     )
+
+
+LAUNCH = struct.Struct("=6I3Qi5I3Q3qQ")
+"""All of a `Launch` at once, in the order of its fields."""
+assert LAUNCH.size == C.sizeof(Launch)
 
 
 class Site(C.Structure):

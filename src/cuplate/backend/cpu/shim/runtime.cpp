@@ -743,24 +743,28 @@ CUPLATE_EXPORT Slot* cuplate_slots() {
 
 CUPLATE_EXPORT void cuplate_signals_on() {
     for (int i = 0; i < SIGNALS; ++i) {
-        sigaction(handled[i], nullptr, &before[i]);
         SignalAction action;
         __builtin_memset(&action, 0, sizeof action);
         action.handler = on_signal;
         // NODEFER: leave() never returns from the handler, so nobody would unblock the signal.
         action.flags = FLAG_SIGINFO | FLAG_NODEFER;
         if (handled[i] != SIG_TICK) action.flags |= FLAG_ONSTACK;
-        // Whether Ctrl-C interrupts a system call of the main thread is for the handler that was there to say.
-        action.flags |= handled[i] == SIG_INT ? before[i].flags & FLAG_RESTART : FLAG_RESTART;
-        sigaction(handled[i], &action, nullptr);
+        if (handled[i] == SIG_INT) {
+            // Whether Ctrl-C interrupts a system call of the main thread is for the handler that was there to say.
+            sigaction(SIG_INT, nullptr, &before[i]);
+            action.flags |= before[i].flags & FLAG_RESTART;
+        } else {
+            action.flags |= FLAG_RESTART;
+        }
+        sigaction(handled[i], &action, &before[i]);
     }
 }
 
 CUPLATE_EXPORT void cuplate_signals_off() {
     for (int i = 0; i < SIGNALS; ++i) {
         SignalAction now;
-        sigaction(handled[i], nullptr, &now);
-        if (now.handler == on_signal) sigaction(handled[i], &before[i], nullptr);  // else someone has taken it since
+        sigaction(handled[i], &before[i], &now);
+        if (now.handler != on_signal) sigaction(handled[i], &now, nullptr);  // someone has taken it since
     }
 }
 
