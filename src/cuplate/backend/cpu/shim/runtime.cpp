@@ -355,7 +355,7 @@ extern "C" unsigned cuplate_barrier(int predicate, int operation, Site site) {
 // there, and nothing has to be known but where its stack is. Called by shim code that keeps nothing in registers
 // but the frame pointer, so there is nothing to save. What it leaves undone, settle() does.
 static_assert(__builtin_offsetof(Worker, current) == 8 && __builtin_offsetof(Worker, run_last) == 12, "as below");
-static_assert(__builtin_offsetof(Worker, fibers) == 24 && sizeof(Fiber) == 32, "as below");
+static_assert(__builtin_offsetof(Worker, fibers) == 64 && sizeof(Fiber) == 32, "as below");
 static_assert(__builtin_offsetof(Fiber, file) == 8 && __builtin_offsetof(Fiber, line) == 16 && AHEAD == 2, "as below");
 __asm__(".text\n.globl cuplate_sync\n.hidden cuplate_sync\n.type cuplate_sync,@function\n"
         "cuplate_sync:\n"                         // rdi: file, esi: line
@@ -365,12 +365,12 @@ __asm__(".text\n.globl cuplate_sync\n.hidden cuplate_sync\n.type cuplate_sync,@f
         "leal 1(%rax), %ecx\n"
         "movl %ecx, %gs:8\n"
         "shlq $5, %rax\n"
-        "movq %gs:24+3*32(%rax), %rdx\n"
-        "movq %rdi, %gs:24+8(%rax)\n"
-        "movl %esi, %gs:24+16(%rax)\n"
+        "movq %gs:64+3*32(%rax), %rdx\n"
+        "movq %rdi, %gs:64+8(%rax)\n"
+        "movl %esi, %gs:64+16(%rax)\n"
         "pushq %rbp\n"
-        "movq %rsp, %gs:24(%rax)\n"
-        "movq %gs:24+32(%rax), %rsp\n"
+        "movq %rsp, %gs:64(%rax)\n"
+        "movq %gs:64+32(%rax), %rsp\n"
         "prefetcht0 (%rdx)\n"
         "prefetcht0 64(%rdx)\n"
         "prefetcht0 128(%rdx)\n"

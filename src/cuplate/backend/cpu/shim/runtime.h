@@ -137,8 +137,7 @@ struct Worker {
     // Threads run_first to run_last could all go on when the first of them did. Those of them before the current one
     // wait at a __syncthreads() since: settle() says so where it matters.
     unsigned run_last, run_first;
-    unsigned reserved;
-    Fiber fibers[MAX_THREADS + AHEAD];
+    Fiber fibers[MAX_THREADS + AHEAD] __attribute__((aligned(64)));
     uint3 bid;
     dim3 block_dim, grid_dim;
     unsigned threads, warps;
