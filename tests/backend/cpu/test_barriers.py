@@ -228,6 +228,29 @@ def test_a_barrier_leaves_the_frame_of_a_function_that_calls_nothing_alone(compi
     assert out.tolist() == [sum((t % 4 + n) * 10**digit for n, digit in enumerate(digits)) for t in range(64)]
 
 
+@pytest.mark.parametrize("debug", [False, True])
+def test_a_barrier_leaves_a_frame_of_unknown_size_alone(compiled, debug):
+    """What a compiler reaches such a frame from is not among the registers that it gives up."""
+    text = """
+    extern "C" __global__ void k(int* out, int n) {
+        alignas(64) volatile int aligned[16];
+        volatile int* part = (volatile int*)__builtin_alloca(n * 4);
+        for (int i = 0; i < n; ++i) part[i] = threadIdx.x + i;
+        for (int i = 0; i < 16; ++i) aligned[i] = threadIdx.x * i;
+        int sum = 0;
+        for (int i = 0; i < n; ++i) {
+            __syncthreads();
+            sum += part[i];
+        }
+        for (int i = 0; i < 16; ++i) sum += aligned[i];
+        out[threadIdx.x] = (size_t)aligned % 64 ? -1 : sum;
+    }
+    """
+    out = np.zeros(64, np.int32)
+    compiled(text, options=Options(debug=debug))(1, 64, out, np.int32(7))
+    assert out.tolist() == [7 * t + 21 + 120 * t for t in range(64)]
+
+
 @pytest.mark.parametrize("order", [0, 1, 2, 3])
 def test_barriers_go_together_with_warp_operations_and_exits(compiled, order):
     """Warps shuffle a different number of times between two barriers, and threads of all warps leave on the way."""

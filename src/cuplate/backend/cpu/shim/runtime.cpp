@@ -35,16 +35,16 @@ extern "C" CUPLATE_HIDDEN void cuplate_switch(void** save, void* to) __asm__("cu
 #define CUPLATE_SYMBOL ""
 #endif
 
-// On top of a stack that waits lie the frame pointer and where it goes on, by a jump: of a return the processor takes it
-// that it goes behind the last call. cuplate_switch() is called at few places, and ends by one: that may well be true.
+// On top of a stack that waits lie rbx, rbp and where it goes on, by a jump: of a return the processor takes it that
+// it goes behind the last call. cuplate_switch() is called at few places, and ends by one: that may well be true.
 #if defined(__x86_64__) && !defined(_WIN32)
 #define CUPLATE_GO_ON      \
+    "popq %rbx\n"          \
     "popq %rbp\n"          \
     "popq %rcx\n"          \
     "jmp *%rcx\n"
 __asm__(".text\n" CUPLATE_SYMBOL
         "cuplate_switch:\n"
-        "pushq %rbx\n"
         "pushq %r12\n"
         "pushq %r13\n"
         "pushq %r14\n"
@@ -52,6 +52,7 @@ __asm__(".text\n" CUPLATE_SYMBOL
         "leaq 1f(%rip), %rax\n"
         "pushq %rax\n"
         "pushq %rbp\n"
+        "pushq %rbx\n"
         "movq %rsp, (%rdi)\n"
         "movq %rsi, %rsp\n"
         CUPLATE_GO_ON
@@ -60,7 +61,6 @@ __asm__(".text\n" CUPLATE_SYMBOL
         "popq %r14\n"
         "popq %r13\n"
         "popq %r12\n"
-        "popq %rbx\n"
         "ret\n");
 #elif defined(__aarch64__)
 __asm__(".text\n" CUPLATE_SYMBOL
@@ -245,8 +245,8 @@ static void* new_stack(Worker* w, unsigned slot) {
 #if defined(__x86_64__)
     s[-1] = nullptr;                  // where fiber_main would return to; keeps the stack aligned as after a call
     s[-2] = (void*)&fiber_main;
-    s[-3] = nullptr;                  // frame pointer
-    return s - 3;
+    s[-3] = s[-4] = nullptr;          // rbp, rbx
+    return s - 4;
 #else
     s -= 22;
     for (int i = 0; i < 22; ++i) s[i] = nullptr;
@@ -352,8 +352,8 @@ extern "C" unsigned cuplate_barrier(int predicate, int operation, Site site) {
 
 #ifdef CUPLATE_RUNS
 // The way of nearly every __syncthreads() where nothing is checked: the next thread of the block is still on its way
-// there, and nothing has to be known but where its stack is. Called by shim code that keeps nothing in registers
-// but the frame pointer, so there is nothing to save. What it leaves undone, settle() does.
+// there, and nothing has to be known but where its stack is. Called by sync() alone, which keeps nothing in registers but
+// rbx and rbp. What it leaves undone, settle() does.
 static_assert(__builtin_offsetof(Worker, current) == 8 && __builtin_offsetof(Worker, run_last) == 12, "as below");
 static_assert(__builtin_offsetof(Worker, fibers) == 64 && sizeof(Fiber) == 32, "as below");
 static_assert(__builtin_offsetof(Fiber, file) == 8 && __builtin_offsetof(Fiber, line) == 16 && AHEAD == 2, "as below");
@@ -369,6 +369,7 @@ __asm__(".text\n.globl cuplate_sync\n.hidden cuplate_sync\n.type cuplate_sync,@f
         "movq %rdi, %gs:64+8(%rax)\n"
         "movl %esi, %gs:64+16(%rax)\n"
         "pushq %rbp\n"
+        "pushq %rbx\n"
         "movq %rsp, %gs:64(%rax)\n"
         "movq %gs:64+32(%rax), %rsp\n"
         "prefetcht0 (%rdx)\n"
@@ -377,6 +378,7 @@ __asm__(".text\n.globl cuplate_sync\n.hidden cuplate_sync\n.type cuplate_sync,@f
         CUPLATE_GO_ON
         "1:\n"
         "pushq %rbp\n"
+        "pushq %rbx\n"
         "movq %rsp, %rbp\n"
         "andq $-16, %rsp\n"
         "call cuplate_sync_slowly\n"

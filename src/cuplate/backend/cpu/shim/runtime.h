@@ -250,6 +250,27 @@ void cuplate_copy(volatile void* to, const volatile void* from, unsigned bytes);
 #pragma GCC visibility pop
 }
 
+// Every register that a compiler for x86-64 may keep something in, less rbx and rbp, from which it may reach the frame.
+#if defined(CUPLATE_SEGMENT) && !defined(CUPLATE_CHECK)
+#ifdef __AVX512F__
+#define CUPLATE_AVX512_REGISTERS                                                                                       \
+    , "xmm16", "xmm17", "xmm18", "xmm19", "xmm20", "xmm21", "xmm22", "xmm23", "xmm24", "xmm25", "xmm26", "xmm27",      \
+        "xmm28", "xmm29", "xmm30", "xmm31", "k0", "k1", "k2", "k3", "k4", "k5", "k6", "k7"
+#else
+#define CUPLATE_AVX512_REGISTERS
+#endif
+#ifdef __APX_F__
+#define CUPLATE_APX_REGISTERS                                                                                          \
+    , "r16", "r17", "r18", "r19", "r20", "r21", "r22", "r23", "r24", "r25", "r26", "r27", "r28", "r29", "r30", "r31"
+#else
+#define CUPLATE_APX_REGISTERS
+#endif
+#define CUPLATE_REGISTERS                                                                                              \
+    "rax", "rcx", "rdx", "r8", "r9", "r10", "r11", "r12", "r13", "r14", "r15", "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", \
+        "xmm5", "xmm6", "xmm7", "xmm8", "xmm9", "xmm10", "xmm11", "xmm12", "xmm13", "xmm14", "xmm15", "st", "st(1)",   \
+        "st(2)", "st(3)", "st(4)", "st(5)", "st(6)", "st(7)" CUPLATE_AVX512_REGISTERS CUPLATE_APX_REGISTERS
+#endif
+
 // Block-wide barrier.
 CUPLATE_SHIM void sync(Site site) {
 #if defined(CUPLATE_SEGMENT) && !defined(CUPLATE_CHECK)
@@ -257,17 +278,7 @@ CUPLATE_SHIM void sync(Site site) {
     // for all barriers if it does not change. A called function would have to save and restore what it preserves.
     const char* file = site.file;
     int line = site.line;
-    __asm__ volatile("call cuplate_sync"
-                     : "+D"(file), "+S"(line)
-                     :
-                     : "rax", "rbx", "rcx", "rdx", "r8", "r9", "r10", "r11", "r12", "r13", "r14", "r15", "cc", "memory",
-                       "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6", "xmm7", "xmm8", "xmm9", "xmm10", "xmm11",
-                       "xmm12", "xmm13", "xmm14", "xmm15"
-#ifdef __AVX512F__
-                       , "xmm16", "xmm17", "xmm18", "xmm19", "xmm20", "xmm21", "xmm22", "xmm23", "xmm24", "xmm25",
-                       "xmm26", "xmm27", "xmm28", "xmm29", "xmm30", "xmm31", "k0", "k1", "k2", "k3", "k4", "k5", "k6", "k7"
-#endif
-    );
+    __asm__ volatile("call cuplate_sync" : "+D"(file), "+S"(line) : : CUPLATE_REGISTERS, "cc", "memory");
 #else
     cuplate_barrier(0, OP_BARRIER, site);
 #endif
