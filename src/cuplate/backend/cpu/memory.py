@@ -115,13 +115,9 @@ class Worker:
         assert memory.stacks + MAX_THREADS * stride + PAGE <= self.address + total
         self.guarded = 0
         self.block = (1, 1, 1)
-        self.prepared: tuple[tuple[int, int, int], int] | None = None
 
     def prepare(self, block: tuple[int, int, int], shared_bytes: int) -> None:
         """Guards the stacks of a block's threads and lets the dynamic shared memory end at its guard page."""
-        if self.prepared == (block, shared_bytes):
-            return
-        self.prepared = (block, shared_bytes)
         memory = self.memory
         self.block = block
         threads = block[0] * block[1] * block[2]
