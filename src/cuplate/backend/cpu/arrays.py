@@ -7,7 +7,7 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from cuplate.backend.cpu.memory import GUARD_BYTES, PAGE, forbid, libc, map_memory
+from cuplate.backend.cpu.memory import GUARD_BYTES, PAGE, forbid, libc, map_memory, pages
 
 __all__ = ["ArrayArgument", "Guard", "Guarded", "Room"]
 
@@ -168,13 +168,13 @@ class _Rooms:
         self.kept_bytes = 0  # approximate where threads meet
 
     def take(self, size_bytes: int) -> Room:
-        size = (size_bytes + PAGE - 1) & -PAGE
+        size = pages(size_bytes)
         if size > 16 * PAGE:  # few different sizes, so that rooms are found again
             step = 1 << (size.bit_length() - 3)
             size = -(-size // step) * step
         try:
             room = self.waiting[size].pop()
-        except (KeyError, IndexError):  # also where another thread was faster
+        except (KeyError, IndexError):
             return Room(size)
         self.kept_bytes -= size
         return room
