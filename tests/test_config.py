@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cuplate.config import UNLIMITED, VARIABLES, Settings, scope, settings
+from cuplate.config import UNLIMITED, VARIABLES, Settings, cpu_settings, scope, settings
 from cuplate.errors import SettingError
 
 
@@ -107,6 +107,25 @@ def test_a_scope_overrides_until_its_end(monkeypatch: pytest.MonkeyPatch) -> Non
         assert settings().memory_kernels == 8
     assert settings().memory_kernels == 32
     assert not settings().explain
+
+
+def test_what_the_cpu_backend_reads_is_remembered_until_something_changes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same object means: same variables, same scopes, same PATH."""
+    at_first = cpu_settings()
+    assert cpu_settings() is at_first
+    with scope(cpu_check="off"):
+        inside = cpu_settings()
+        assert inside.cpu_check == "off"
+        assert cpu_settings() is inside
+        with scope(cpu_check="bounds"):
+            assert cpu_settings().cpu_check == "bounds"
+        assert cpu_settings().cpu_check == "off"
+    assert cpu_settings() == at_first
+    monkeypatch.setenv("CUPLATE_CPU_THREADS", "3")
+    assert cpu_settings().cpu_threads == 3
+    before = cpu_settings()
+    monkeypatch.setenv("PATH", "/nowhere")
+    assert cpu_settings() is not before
 
 
 def test_a_scope_refuses_a_name_that_does_not_exist() -> None:

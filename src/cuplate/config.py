@@ -437,12 +437,15 @@ def _beside(file: str, path: str) -> str:
 
 
 def cpu_settings() -> Settings:
-    """What a call on the CPU backend reads: ``settings(*CPU)``, remembered while what it depends on has not changed."""
+    """What a call on the CPU backend reads: ``settings(*CPU)``, remembered while what it depends on has not changed.
+
+    The same object stands for the same compiler too: it is another one when ``PATH`` changes.
+    """
     # The environment's own dictionary: its public face costs two microseconds a variable, ten for a call.
     data = getattr(os.environ, "_data", None)
-    if _overrides or not isinstance(data, dict):
+    if not isinstance(data, dict):
         return settings(*CPU)
-    said = (project.table(), *map(data.get, _CPU_VARIABLES))
+    said = (_scopes[0], project.table(os.fsdecode(data.get(_CONFIG, ""))), *map(data.get, _CPU_VARIABLES))
     known = _cpu_settings[0] if _cpu_settings else None
     if known is None or known[0] != said:
         known = said, settings(*CPU)
@@ -450,8 +453,15 @@ def cpu_settings() -> Settings:
     return known[1]
 
 
-_CPU_VARIABLES = tuple(VARIABLES[name].encode() if os.name == "posix" else VARIABLES[name] for name in CPU)
+def _inner(variable: str) -> Any:
+    """A variable's name in the environment's own dictionary."""
+    return variable.encode() if os.name == "posix" else variable
+
+
+_CONFIG = _inner(VARIABLES["config"])
+_CPU_VARIABLES = (*(_inner(VARIABLES[name]) for name in CPU), _inner("PATH"))  # by which a compiler is found
 _cpu_settings: list[tuple[tuple[Any, ...], Settings]] = []
+_scopes = [0]  # how often one was opened or closed: counted behind the change, so that nothing older is remembered
 
 
 @contextmanager
@@ -470,8 +480,10 @@ def scope(**values: Any) -> Iterator[Settings]:
     """
     replace(Settings(), **values)  # a misspelt name is a TypeError here, not a setting without effect
     _overrides.append(values)
+    _scopes[0] += 1
     try:
         yield settings()
     finally:
         # By identity: two scopes with equal values may end in any order (threads).
         del _overrides[next(i for i, block in enumerate(_overrides) if block is values)]
+        _scopes[0] += 1

@@ -140,7 +140,7 @@ def heard(kind: Kind | None = None) -> bool:
     bool
         True if a subscriber wants it, or the logger is at DEBUG.
     """
-    if any(kind is None or kind in subscription.kinds for subscription in tuple(listeners)):
+    if listeners and any(kind is None or kind in subscription.kinds for subscription in tuple(listeners)):
         return True
     return _debug_logger() is not None
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from cuplate.backend.owners import numpy_address
 from cuplate.binding import Binding
 from cuplate.call import Call
 from cuplate.parameters import parameter_key
@@ -56,6 +57,9 @@ class HostPath:
         self.signature = binding.signature
         self.encoders = encoders
         self.plans: dict[Any, _Plan] = {}
+        self._arrays = (*(a.name for a in self.signature.arrays), "out")
+        self._parameters = tuple(p.name for p in self.signature.parameters)
+        self._count = len(self.signature.arguments) + len(self.signature.parameters) + 2
         self._aligned = tuple((f.array, f.value) for f in binding.facts if f.name == "aligned" and f.value)
         names = {a.name for a in self.signature.arrays}
         self._plain = all(name in names for name, _ in self._aligned) and self.signature.result_type is None
@@ -66,7 +70,7 @@ class HostPath:
         if numpy is None or not self._plain or values.get("stream") is not None:
             return None
         parts: list[Any] = [target]
-        for name in (*(a.name for a in self.signature.arrays), "out"):
+        for name in self._arrays:
             array = values.get(name)
             if array is None:
                 parts.append(None)
@@ -74,13 +78,10 @@ class HostPath:
                 return None
             else:
                 parts += (array.dtype, array.shape, array.flags.writeable)
-        for parameter in self.signature.parameters:
-            if parameter.name not in values:
-                return None
-            parts.append(parameter_key(values[parameter.name]))
-        if len(values) != len(self.signature.arguments) + len(self.signature.parameters) + 2:
+        if len(values) != self._count:
             return None  # an argument is missing
-        parts += [address(values[name]) % size == 0 for name, size in self._aligned if values[name] is not None]
+        parts += [parameter_key(values[name]) for name in self._parameters]
+        parts += [numpy_address(values[name]) % size == 0 for name, size in self._aligned if values[name] is not None]
         return tuple(parts)
 
     def find(self, key: Any) -> _Plan | None:
@@ -129,26 +130,19 @@ class HostPath:
     def arguments(self, plan: _Plan, arrays: Mapping[str, Any], values: Mapping[str, Any]) -> list[Any] | None:
         """What the kernel is given by a call of this kind; None if a written array shares memory with another."""
         given: list[Any] = []
+        used: list[ArrayArgument] = []
         for slot in plan.slots:
             if isinstance(slot, str):
                 given.append(self.encoders[slot](values[slot]))
             elif isinstance(slot, int):
                 given.append(slot)
             else:
-                given.append(slot.at(address(arrays[slot.name])))
-        return given if self._apart(given) else None
-
-    def _apart(self, given: list[Any]) -> bool:
-        arrays: list[ArrayArgument] = [v for v in given if not isinstance(v, int)]
-        for written in arrays:
+                used.append(slot.at(numpy_address(arrays[slot.name])))
+                given.append(used[-1])
+        for written in used:
             if written.written:
                 low, high = written.pointer, written.pointer + written.size_bytes
-                for other in arrays:
+                for other in used:
                     if other is not written and other.pointer < high and low < other.pointer + other.size_bytes:
-                        return False
-        return True
-
-
-def address(array: Any) -> int:
-    """Address of a NumPy array's first element."""
-    return int(array.__array_interface__["data"][0])
+                        return None
+        return given

@@ -64,8 +64,13 @@ class Table:
 _found: dict[str, Table | None] = {}
 
 
-def table() -> Table | None:
+def table(named: str | None = None) -> Table | None:
     """The table that holds for this process, or None.
+
+    Parameters
+    ----------
+    named : str, optional
+        What ``CUPLATE_CONFIG`` says, ``""`` where it is not set, for a caller that has read it. Default: read here.
 
     Returns
     -------
@@ -77,7 +82,8 @@ def table() -> Table | None:
     SettingError
         The file is not TOML, its ``tool.cuplate`` is no table, or a file named by ``CUPLATE_CONFIG`` cannot be read.
     """
-    named = os.environ.get(_VARIABLE, "")
+    if named is None:
+        named = os.environ.get(_VARIABLE, "")
     if named not in _found:
         _found[named] = _named(named) if named else _nearest()
     return _found[named]

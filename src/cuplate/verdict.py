@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from cuplate.compile import SOURCE_NAME, save
 from cuplate.errors import BudgetError, KernelError
@@ -13,41 +12,53 @@ if TYPE_CHECKING:
     from cuplate.backend.cpu.reports import Report
     from cuplate.content import Content
 
-__all__ = ["told"]
+__all__ = ["raise_found", "raise_stopped"]
 
 
-@contextlib.contextmanager
-def told(content: Content, called_as: Callable[[], str]) -> Iterator[Callable[[Sequence[Report]], None]]:
-    """Run a kernel on the CPU backend inside this: what stops it, or what was found, becomes an error of ours.
+def raise_stopped(error: Exception, content: Content, called_as: Callable[[], str]) -> NoReturn:
+    """Raise what stopped a launch on the CPU backend, as an error of ours where it was the kernel.
 
     Parameters
     ----------
+    error : Exception
+        That the launch ended with.
     content : Content
-        What runs.
+        What ran.
     called_as : callable
         Gives the Python call, with its parameters.
-
-    Yields
-    ------
-    callable
-        Takes the reports of a launch that came to its end.
 
     Raises
     ------
     KernelError
-        The checker has found something, or a fault has stopped the kernel.
+        A fault has stopped the kernel.
     BudgetError
         It did not end in time.
     """
     from cuplate.backend.cpu.engine import BudgetExceeded, KernelFault
 
     speaker = _Speaker(content, called_as)
-    try:
-        yield speaker.judge
-    except KernelFault as fault:
-        raise speaker.fault(fault) from None
-    except BudgetExceeded as stop:
-        raise speaker.budget(stop) from None
+    if isinstance(error, KernelFault):
+        raise speaker.fault(error) from None
+    if isinstance(error, BudgetExceeded):
+        raise speaker.budget(error) from None
+    raise error
+
+
+def raise_found(reports: Sequence[Report], content: Content, called_as: Callable[[], str]) -> NoReturn:
+    """Raise what the checker found in a launch that came to its end.
+
+    Parameters
+    ----------
+    reports : sequence of Report
+        At least one.
+    content, called_as
+        See `raise_stopped`.
+
+    Raises
+    ------
+    KernelError
+    """
+    raise _Speaker(content, called_as).error(reports)
 
 
 class _Speaker:
@@ -55,10 +66,6 @@ class _Speaker:
         self.source = content.source
         self.key = content.key
         self.called_as = called_as
-
-    def judge(self, reports: Sequence[Report]) -> None:
-        if reports:
-            raise self.error(reports)
 
     def error(self, reports: Sequence[Report]) -> KernelError:
         from cuplate.backend.cpu.reports import listing, text

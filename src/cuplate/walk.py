@@ -32,7 +32,7 @@ from cuplate.parameters import check_defaults, parameter_key
 from cuplate.plan import Plan, Recipe, make_plan, make_recipes
 from cuplate.signature import Signature
 from cuplate.variants import Variants
-from cuplate.verdict import told
+from cuplate.verdict import raise_found, raise_stopped
 
 if TYPE_CHECKING:
     from cuplate.backend.cpu.device import Target
@@ -75,6 +75,9 @@ class Walk:
         self.signature = signature
         self.name = signature.function
         self._declared = (template, anchor, keywords)
+        self._names = (
+            *(a.name for a in signature.arguments), *(p.name for p in signature.parameters), "out", "stream"
+        )  # fmt: skip
         self.counter = HitCounter.of_function()
         self.variants = self._fresh_variants()
         self.inspection = Inspection(self.variants)
@@ -154,13 +157,7 @@ class Walk:
         return pointers.pop()
 
     def _by_name(self, given: Sequence[Any]) -> dict[str, Any]:
-        names = [
-            *(a.name for a in self.signature.arguments),
-            *(p.name for p in self.signature.parameters),
-            "out",
-            "stream",
-        ]
-        return {name: value for name, value in zip(names, given, strict=True) if value is not MISSING}
+        return {name: value for name, value in zip(self._names, given, strict=True) if value is not MISSING}
 
     # from a call to a loaded kernel -----------------------------------------------------------------------------------
 
@@ -404,12 +401,10 @@ class Walk:
         plan = self._host.find(key)
         if plan is None:
             return MISSING
-        arrays = dict(values)
         outputs = {o.name: values["out"] for o in self.signature.outputs}
         for name, shape, dtype in plan.outputs:
             outputs[name] = plan.owner.empty(shape, dtype, owners.HOST, None)
-        arrays |= outputs
-        given = self._host.arguments(plan, arrays, values)
+        given = self._host.arguments(plan, {**values, **outputs}, values)
         if given is None:
             return MISSING
         self.counter.cell.hits += 1
@@ -431,9 +426,12 @@ class Walk:
         called_as: Callable[[], str],
         scratch: Collection[str] = (),
     ) -> None:
-        with told(ready.content, called_as) as judge:
+        try:
             reports = ready.entry.value.run(ready.config, values, settings)
-            judge([r for r in reports if r.kind != "never written" or r.array not in scratch])
+        except Exception as error:
+            raise_stopped(error, ready.content, called_as)
+        if reports and (left := [r for r in reports if r.kind != "never written" or r.array not in scratch]):
+            raise_found(left, ready.content, called_as)
         if events.heard():
             events.emit("launch", self.name, key=ready.content.key.hex, device="cpu")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import functools
 import operator
 from collections.abc import Callable, Iterator
@@ -15,7 +16,7 @@ from cuplate.errors import ArgumentError, DeviceError, DtypeError, LayoutError, 
 from cuplate.parameters import dtype_name
 from cuplate.plan import FRESH_ALIGNMENT
 
-__all__ = ["HOST", "Owner", "find_owner", "stream_pointer"]
+__all__ = ["HOST", "Owner", "find_owner", "numpy_address", "stream_pointer"]
 
 HOST = -1
 """In place of a GPU's number: the host."""
@@ -122,6 +123,14 @@ def element_strides(name: str, strides: tuple[int, ...], itemsize: int, function
             given=f"strides {list(strides)} bytes, elements of {itemsize} bytes",
         )
     return tuple(s // itemsize for s in strides)
+
+
+def numpy_address(array: Any) -> int:
+    """Address of the first element of a NumPy array that is packed and not empty."""
+    try:  # the buffer's, where there is one: in a quarter of the time
+        return ctypes.addressof(ctypes.c_char.from_buffer(array))
+    except (TypeError, ValueError, BufferError):  # read-only, or of a dtype that only NumPy knows
+        return int(array.__array_interface__["data"][0])
 
 
 def _fresh_part(address: int, size_bytes: int) -> slice:
@@ -317,8 +326,7 @@ class _Numpy:
 
         kind = numpy.dtype(dtype)
         room = numpy.empty(product(shape) * kind.itemsize + FRESH_ALIGNMENT, numpy.uint8)
-        part = _fresh_part(room.__array_interface__["data"][0], product(shape) * kind.itemsize)
-        return room[part].view(kind).reshape(shape)
+        return numpy.ndarray(shape, kind, room, -numpy_address(room) % FRESH_ALIGNMENT)
 
     def current_stream(self, device: int) -> int:
         return 0

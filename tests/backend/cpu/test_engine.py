@@ -229,6 +229,31 @@ def test_dynamic_shared_memory_outside_of_functions(compiled, check):
     assert out.tolist() == a[::-1].tolist()
 
 
+def test_dynamic_shared_memory_is_the_kernels_own(compiled):
+    """A launch of another kernel does not leave its memory behind, whatever each declares."""
+    inside = """
+    extern "C" __global__ void k(size_t* out) {
+        extern __shared__ int part[];
+        part[threadIdx.x] = threadIdx.x;
+        out[threadIdx.x] = (size_t)part;
+    }
+    """
+    outside = """
+    extern __shared__ int part[];
+    extern "C" __global__ void k(size_t* out) {
+        part[threadIdx.x] = threadIdx.x;
+        out[threadIdx.x] = (size_t)part;
+    }
+    """
+    first, second = compiled(inside), compiled(outside)
+    places = []
+    for kernel in (first, second, first):
+        out = np.zeros(8, np.uint64)
+        kernel(1, 8, out, shared_bytes=32)
+        places.append(int(out[0]))
+    assert places[0] == places[2] != places[1]
+
+
 def test_dynamic_shared_memory_in_templates_and_headers(compiled, tmp_path):
     """A class template that hands it out by type, in the user's own header, is rewritten there."""
     (tmp_path / "shared.cuh").write_text(

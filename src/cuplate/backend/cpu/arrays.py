@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import ctypes as C
+import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from cuplate.backend.cpu.memory import GUARD_BYTES, PAGE, forbid, libc, map_memory, pages
 
@@ -13,8 +14,7 @@ __all__ = ["ArrayArgument", "Guard", "Guarded", "Room"]
 _KEPT_BYTES = 64 << 20  # of rooms that wait to be used again
 
 
-@dataclass(frozen=True, slots=True)
-class ArrayArgument:
+class ArrayArgument(NamedTuple):
     """An array that a kernel is given.
 
     Attributes
@@ -50,17 +50,12 @@ class ArrayArgument:
 
     def at(self, pointer: int) -> ArrayArgument:
         """The same at another address."""
-        return ArrayArgument(
-            self.name, pointer, self.size_bytes, self.itemsize, self.shape, self.dtype, self.written, self.fresh
-        )
+        return ArrayArgument(self[0], pointer, *self[2:8])
 
     @property
     def contiguous(self) -> bool:
-        """Whether its bytes are all elements: no gaps that may be another array's."""
-        count = self.itemsize
-        for size in self.shape:
-            count *= size
-        return count == self.size_bytes
+        """Whether its bytes, of which there are some, are all elements: no gaps that may be another array's."""
+        return math.prod(self.shape, start=self.itemsize) == self.size_bytes > 0
 
 
 class Room:
@@ -95,16 +90,20 @@ class Guard:
     __slots__ = ("arrays", "moved", "room")
 
     def __init__(self, arrays: tuple[ArrayArgument, ...]) -> None:
-        low = arrays[0].pointer
-        size = max(array.pointer + array.size_bytes for array in arrays) - low if arrays[1:] else arrays[0].size_bytes
+        first = arrays[0]
+        low, size = first.pointer, first.size_bytes
+        if len(arrays) > 1:
+            size = max([array.pointer + array.size_bytes for array in arrays]) - low
         self.arrays = arrays
         self.room = room = _rooms.take(size + 64)
         address = room.end - size
         # Vector types ask for 16 bytes of alignment; more only where it costs no gap before the guard page.
-        address -= (address - low) % (64 if low % 64 == 0 == size % 64 else 16)
+        address -= (address - low) % (16 if (low | size) % 64 else 64)
         self.moved = address - low
-        if not all([array.fresh for array in arrays]):
-            _copy(address, low, size)
+        for array in arrays:
+            if not array.fresh:
+                _copy(address, low, size)
+                break
 
     def copy_back(self) -> None:
         """Puts what the kernel may write where it belongs."""
@@ -130,16 +129,22 @@ class Guarded:
 
     def __init__(self, values: Sequence[ArrayArgument | bytes]) -> None:
         self.guards: list[Guard] = []
-        self.given: list[int | bytes] = [v if isinstance(v, bytes) else v.pointer + v.offset_bytes for v in values]
+        self.given: list[int | bytes] = []
+        places = []
+        for value in values:
+            if isinstance(value, bytes):
+                self.given.append(value)
+            else:
+                places.append((value.pointer, len(self.given), value))
+                self.given.append(value.pointer + value.offset_bytes)
         try:
-            for numbers in _overlapping(values):
-                arrays = tuple([v for v in (values[n] for n in numbers) if isinstance(v, ArrayArgument)])
-                if not all([array.size_bytes and array.contiguous for array in arrays]):
-                    continue
-                guard = Guard(arrays)
-                self.guards.append(guard)
-                for number, array in zip(numbers, arrays, strict=True):
-                    self.given[number] = array.pointer + array.offset_bytes + guard.moved
+            for group in _overlapping(places):
+                arrays = tuple([array for _, _, array in group])
+                if all([array.contiguous for array in arrays]):
+                    guard = Guard(arrays)
+                    self.guards.append(guard)
+                    for pointer, number, array in group:
+                        self.given[number] = pointer + array.offset_bytes + guard.moved
         except BaseException:
             self.release()
             raise
@@ -185,19 +190,22 @@ class _Rooms:
 _rooms = _Rooms()
 
 
-def _overlapping(values: Sequence[ArrayArgument | bytes]) -> list[list[int]]:
-    """Numbers of the arguments that are arrays, those together that share bytes."""
-    places = [(v.pointer, n, v.size_bytes) for n, v in enumerate(values) if isinstance(v, ArrayArgument)]
+_Place = tuple[int, int, ArrayArgument]  # its pointer, and which argument it is
+
+
+def _overlapping(places: list[_Place]) -> list[list[_Place]]:
+    """Arrays by their pointers, those together that share bytes."""
     places.sort()
-    groups: list[list[int]] = []
+    groups: list[list[_Place]] = []
     end = -1
-    for pointer, number, size in places:
+    for place in places:
+        pointer, _, array = place
         if pointer < end:
-            groups[-1].append(number)
+            groups[-1].append(place)
         else:
-            groups.append([number])
-        if pointer + size > end:
-            end = pointer + size
+            groups.append([place])
+        if pointer + array.size_bytes > end:
+            end = pointer + array.size_bytes
     return groups
 
 

@@ -122,6 +122,7 @@ class HostCompiler:
         flags = [native]
         if _machine() == "x86-64":
             flags.append("-fcf-protection=none")  # fibers return to addresses that a shadow stack has not seen
+            flags.append("-mno-red-zone")  # a barrier pushes its return address below a frame that knows of no call
         if self.family == "gcc":
             flags += ["-fno-gnu-unique", "-fmax-errors=20"]
             if _machine() == "x86-64":

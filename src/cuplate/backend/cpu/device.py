@@ -77,7 +77,14 @@ def target(settings: Settings) -> Target:
     ToolchainError
         There is no C++ compiler.
     """
-    return Target(find_compiler(settings.cpu_compiler), settings.cpu_check, settings.cpu_arch)
+    known = _target[0] if _target else None
+    if known is None or known[0] is not settings:
+        known = settings, Target(find_compiler(settings.cpu_compiler), settings.cpu_check, settings.cpu_arch)
+        _target[:] = [known]
+    return known[1]
+
+
+_target: list[tuple[Settings, Target]] = []  # of the last settings: `config.cpu_settings` gives the same object again
 
 
 @functools.lru_cache

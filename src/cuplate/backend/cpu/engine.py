@@ -43,6 +43,7 @@ from cuplate.backend.cpu.structures import (
     BUDGET,
     CHECKS,
     INTERRUPT,
+    LAUNCH,
     MAX_SHARED_BYTES,
     MAX_THREADS,
     NONE,
@@ -210,43 +211,31 @@ class Module:
             raise ValueError(f"no launch of grid {grid}, block {block} and {shared_bytes} bytes of shared memory")
         count = 1 if self.checked else max(1, min(workers, blocks))
         crew: list[Worker] = []
-        signals.enter(self._enter())
+        with self._lock:
+            lib = self._lib
+            if lib is None:
+                raise ToolchainError("the module is closed")
+            self._running += 1
+        signals.enter(lib)
         try:
             while len(crew) < count:
                 crew.append(self._idle.pop() if self._idle else Worker(*self._layout))
                 crew[-1].prepare(block, shared_bytes)
-            launch = crew[0].launch
-            launch.grid[:] = grid
-            launch.block[:] = block
-            launch.blocks, launch.next, launch.done, launch.stop = blocks, 0, 0, NONE
-            launch.chunk = max(1, min(16, blocks // (count * 8)))
-            launch.checked = CHECKS.index(check)
-            launch.order = order
-            launch.interruptible = answers_to_interrupts()
-            launch.entry = self._entry
-            launch.dynamic = self._dynamic
-            launch.budget_ns = _NEVER_NS if budget_s > 1e9 else int(budget_s * 1e9)
-            launch.deadline_ns = time.monotonic_ns() + launch.budget_ns
-            launch.tick_ns = TICK_NS
-            launch.slots = signals.slots
+            budget_ns = _NEVER_NS if budget_s > 1e9 else int(budget_s * 1e9)
+            first = crew[0]
+            LAUNCH.pack_into(
+                first.launch_bytes, 0, *grid, *block, blocks, 0, 0, NONE, max(1, min(16, blocks // (count * 8))),
+                CHECKS.index(check), order, answers_to_interrupts(), 0, self._entry, first.arguments_address,
+                self._dynamic or 0, time.monotonic_ns() + budget_ns, TICK_NS, budget_ns, signals.slots,
+            )  # fmt: skip
             return self._watched(crew, values) if self.checked else self._guarded(crew, values)
         finally:
             signals.leave()
             self._idle.extend(crew)
-            self._leave()
-
-    def _enter(self) -> C.CDLL:
-        with self._lock:
-            if self._lib is None:
-                raise ToolchainError("the module is closed")
-            self._running += 1
-            return self._lib
-
-    def _leave(self) -> None:
-        with self._lock:
-            self._running -= 1
-            if self._lib is None and not self._running:
-                self._unload()
+            with self._lock:
+                self._running -= 1
+                if self._lib is None and not self._running:
+                    self._unload()
 
     def _guarded(self, crew: list[Worker], values: Sequence[ArrayArgument | bytes]) -> tuple[Report, ...]:
         """Unchecked: arrays are copies that end at a page nobody may touch."""
@@ -308,7 +297,7 @@ class Module:
     ) -> tuple[Report, ...]:
         """What the launch comes to: printed text, then reports or the exception that tells why it stopped."""
         launch = crew[0].launch
-        if any(worker.memory.print_used or worker.memory.print_dropped for worker in crew):
+        if any([worker.memory.print_used or worker.memory.print_dropped for worker in crew]):
             show(crew)
         reason = launch.stop
         if reason in (NONE, REPORT):
@@ -354,7 +343,6 @@ class _ArgumentRecipe:
                 raise ValueError(f"argument {number} of the kernel has {sizes[number]} bytes, {size} were given")
         base = worker.arguments_address
         self._format(values).pack_into(worker.arguments, 0, *[base + offset for offset in self.offsets], *values)
-        worker.launch.arguments = base
 
     def _format(self, values: Sequence[int | bytes]) -> struct.Struct:
         kinds = tuple([isinstance(value, int) for value in values])

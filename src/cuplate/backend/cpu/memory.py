@@ -73,6 +73,8 @@ class Worker:
     ----------
     address, launch_address, arguments_address : int
     launch : Launch
+    launch_bytes : array of char
+        The same, to be filled at once.
     fault : Fault
     memory : Memory
     arguments : array of char
@@ -93,6 +95,7 @@ class Worker:
         self.address = at = map_memory(total)
         self.launch_address = at = at + head
         self.launch = Launch.from_address(at)
+        self.launch_bytes = (C.c_char * C.sizeof(Launch)).from_address(at)
         self.fault = Fault.from_address(self.address + fault_offset)
         self.memory = memory = Memory.from_address(self.address + memory_offset)
         at += launch

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import ctypes as C
+import struct
 
-__all__ = ["Fault", "Info", "Launch", "Memory"]
+__all__ = ["LAUNCH", "Fault", "Info", "Launch", "Memory"]
 
-ABI = 6  # CUPLATE_ABI
+ABI = 7  # CUPLATE_ABI
 MAX_THREADS = 1024
 MAX_SHARED_BYTES = 232448  # what the largest GPU of today lends to a block (compute capability 9.0: 227 KiB)
 SHARED_GUARD_BYTES = 16384  # GUARD_BYTES
@@ -57,6 +58,11 @@ class Launch(C.Structure):
         ("budget_ns", C.c_int64),
         ("slots", C.c_void_p),
     )
+
+
+LAUNCH = struct.Struct("=6I3Qi5I3Q3qQ")
+"""All of a `Launch` at once, in the order of its fields."""
+assert LAUNCH.size == C.sizeof(Launch)
 
 
 class Site(C.Structure):

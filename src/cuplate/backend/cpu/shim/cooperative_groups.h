@@ -65,7 +65,7 @@ class thread_group {
     }
     void sync(CUPLATE_SITE) const {
         if (kind_ == details::block_kind) {
-            ::cuplate::cuplate_barrier(0, ::cuplate::OP_BARRIER, site);
+            ::cuplate::sync(site);
         } else {
             ::cuplate::cuplate_rendezvous(mask_, 0, ::cuplate::OP_SYNCWARP, site);
         }
@@ -78,11 +78,11 @@ class thread_block : public thread_group {
 
   public:
     class arrival_token {};
-    static void sync(CUPLATE_SITE) { ::cuplate::cuplate_barrier(0, ::cuplate::OP_BARRIER, site); }
+    static void sync(CUPLATE_SITE) { ::cuplate::sync(site); }
     // To arrive and to wait are one barrier here, at the wait: later than it need be, never earlier.
     static arrival_token barrier_arrive() { return arrival_token(); }
     static void barrier_wait(arrival_token&&, CUPLATE_SITE) {
-        ::cuplate::cuplate_barrier(0, ::cuplate::OP_BARRIER, site);
+        ::cuplate::sync(site);
     }
     static unsigned int thread_rank() { return ::cuplate::self()->current; }
     static unsigned int num_threads() { return ::cuplate::self()->threads; }

@@ -14,18 +14,19 @@ enum : int { OP_GATHERING = 100, OP_GATHERED = 101, GATHERING_TURNS = 4096 };
 static inline unsigned converged(Site site) {
     Worker* w = self();
     unsigned warp = w->current / WARP, first = warp * WARP;
-    Fiber& own = w->fibers[w->current];
+    Lane& own = w->lanes[w->current];
     own.operation = OP_GATHERING;
     own.value = w->epoch;
-    own.site = site;
+    wait_at(w, site);
     for (int turn = 0;; ++turn) {
-        if (own.operation == OP_GATHERED) return own.present;
+        if (own.operation == OP_GATHERED) break;
+        cuplate_settle();
         unsigned together = 0, busy = 0;
         for (unsigned l = 0; l < WARP; ++l) {
             if (!((w->living[warp] >> l) & 1u)) continue;
-            const Fiber& other = w->fibers[first + l];
+            const Lane& other = w->lanes[first + l];
             bool gathers = other.operation == OP_GATHERING && other.value == own.value;
-            if (gathers && other.site.line == site.line) {
+            if (gathers && w->fibers[first + l].line == site.line) {
                 together |= 1u << l;
             } else if (!gathers && ((w->runnable[warp] >> l) & 1u)) {
                 busy |= 1u << l;
@@ -34,13 +35,15 @@ static inline unsigned converged(Site site) {
         if (busy == 0 || turn == GATHERING_TURNS) {
             for (unsigned l = 0; l < WARP; ++l) {
                 if (!((together >> l) & 1u)) continue;
-                w->fibers[first + l].operation = OP_GATHERED;
-                w->fibers[first + l].present = together;
+                w->lanes[first + l].operation = OP_GATHERED;
+                w->lanes[first + l].present = together;
             }
-            return together;
+            break;
         }
         cuplate_yield();
     }
+    own.operation = OP_BARRIER;
+    return own.present;
 }
 
 }  // namespace cuplate

@@ -67,7 +67,7 @@ typedef long clock_t;
 
 namespace cuplate {
 CUPLATE_SHIM const uint3& thread_index() {
-    return self()->tid;
+    return self()->fibers[self()->current].tid;
 }
 CUPLATE_SHIM const uint3& block_index() {
     return self()->bid;
@@ -114,7 +114,7 @@ using type_of = typename type_identity<T>::type;
 // ------------------------------------------------------------------------------------------- barriers and fences
 
 CUPLATE_SHIM void __syncthreads(CUPLATE_SITE) {
-    ::cuplate::cuplate_barrier(0, ::cuplate::OP_BARRIER, site);
+    ::cuplate::sync(site);
 }
 CUPLATE_SHIM int __syncthreads_count(int predicate, CUPLATE_SITE) {
     return (int)::cuplate::cuplate_barrier(predicate != 0, ::cuplate::OP_BARRIER_COUNT, site);
@@ -178,7 +178,7 @@ CUPLATE_SHIM T unpack(u64 bits) {
 
 // The lanes that took part in this thread's last warp operation.
 CUPLATE_SHIM unsigned present() {
-    return self()->fibers[self()->current].present;
+    return self()->lanes[self()->current].present;
 }
 
 // Which lane a shuffle reads. A segment is `width` lanes, a power of two; of an offset the hardware takes 5 bits.

@@ -35,23 +35,32 @@ extern "C" CUPLATE_HIDDEN void cuplate_switch(void** save, void* to) __asm__("cu
 #define CUPLATE_SYMBOL ""
 #endif
 
+// On top of a stack that waits lie rbx, rbp and where it goes on, by a jump: of a return the processor takes it that
+// it goes behind the last call. cuplate_switch() is called at few places, and ends by one: that may well be true.
 #if defined(__x86_64__) && !defined(_WIN32)
+#define CUPLATE_GO_ON      \
+    "popq %rbx\n"          \
+    "popq %rbp\n"          \
+    "popq %rcx\n"          \
+    "jmp *%rcx\n"
 __asm__(".text\n" CUPLATE_SYMBOL
         "cuplate_switch:\n"
-        "pushq %rbp\n"
-        "pushq %rbx\n"
         "pushq %r12\n"
         "pushq %r13\n"
         "pushq %r14\n"
         "pushq %r15\n"
+        "leaq 1f(%rip), %rax\n"
+        "pushq %rax\n"
+        "pushq %rbp\n"
+        "pushq %rbx\n"
         "movq %rsp, (%rdi)\n"
         "movq %rsi, %rsp\n"
+        CUPLATE_GO_ON
+        "1:\n"
         "popq %r15\n"
         "popq %r14\n"
         "popq %r13\n"
         "popq %r12\n"
-        "popq %rbx\n"
-        "popq %rbp\n"
         "ret\n");
 #elif defined(__aarch64__)
 __asm__(".text\n" CUPLATE_SYMBOL
@@ -134,8 +143,7 @@ extern "C" void cuplate_fail(int reason, const char* text, Site site) {
 // ---------------------------------------------------------------------------------------------------- scheduling
 
 static inline void become(Worker* w, unsigned thread) {
-    w->current = thread;
-    w->tid = w->tids[thread];
+    w->current = w->run_first = w->run_last = thread;
     w->switches++;
 }
 
@@ -160,8 +168,49 @@ static inline int pick(Worker* w) {
     return -1;
 }
 
+#if defined(CUPLATE_SEGMENT) && !defined(CUPLATE_CHECK)
+#define CUPLATE_RUNS 1
+#endif
+
+// How far the threads behind the current one can follow each other without asking.
+static inline void begin_run(Worker* w) {
+#ifdef CUPLATE_RUNS
+    w->run_last = w->current;
+    if (w->reversed || w->started < w->threads) return;
+    for (unsigned next = w->current + 1; next < w->threads;) {
+        unsigned follow = w->runnable[next / WARP] >> next % WARP;
+        unsigned count = ~follow ? (unsigned)__builtin_ctz(~follow) : WARP;
+        next += count;
+        w->run_last = next - 1;
+        if (count == 0 || next % WARP) return;
+    }
+#else
+    (void)w;
+#endif
+}
+
+// The threads that went past cuplate_sync() since this run began: what the masks do not say yet.
+static inline void settle(Worker* w) {
+    while (w->run_first < w->current) {
+        unsigned q = w->run_first / WARP, end = (q + 1) * WARP < w->current ? (q + 1) * WARP : w->current;
+        unsigned waiting = (~0u >> (WARP - (end - w->run_first))) << w->run_first % WARP;
+        w->runnable[q] &= ~waiting;
+        w->at_barrier[q] |= waiting;
+        w->barrier_count += end - w->run_first;
+        w->run_first = end;
+    }
+}
+
+extern "C" void cuplate_settle() {
+    settle(self());
+}
+
 static bool barrier_operation(int operation) {
     return operation == OP_BARRIER || operation >= OP_BARRIER_COUNT;
+}
+
+static Site site_of(Worker* w, unsigned thread) {
+    return Site{w->fibers[thread].file, w->fibers[thread].line};
 }
 
 static OUT_OF_LINE __attribute__((noreturn)) void deadlock(Worker* w) {
@@ -172,15 +221,16 @@ static OUT_OF_LINE __attribute__((noreturn)) void deadlock(Worker* w) {
             ++i;
             continue;
         }
-        const Fiber& a = w->fibers[i];
+        const Lane& a = w->lanes[i];
+        const Site site = site_of(w, i);
         unsigned j = i;
         while (j + 1 < w->threads && (w->living[(j + 1) / WARP] & bit(j + 1))) {
-            const Fiber& b = w->fibers[j + 1];
-            if (b.site.line != a.site.line || b.site.file != a.site.file || b.operation != a.operation) break;
+            const Lane& b = w->lanes[j + 1];
+            if (w->fibers[j + 1].line != site.line || w->fibers[j + 1].file != site.file || b.operation != a.operation) break;
             if (!barrier_operation(a.operation) && b.mask != a.mask) break;
             ++j;
         }
-        f.waiting[f.waiting_count++] = Waiting{i, j, a.operation, barrier_operation(a.operation) ? ~0u : a.mask, a.site};
+        f.waiting[f.waiting_count++] = Waiting{i, j, a.operation, barrier_operation(a.operation) ? ~0u : a.mask, site};
         i = j + 1;
     }
     leave(w, REASON_DEADLOCK);
@@ -195,8 +245,8 @@ static void* new_stack(Worker* w, unsigned slot) {
 #if defined(__x86_64__)
     s[-1] = nullptr;                  // where fiber_main would return to; keeps the stack aligned as after a call
     s[-2] = (void*)&fiber_main;
-    for (int i = 3; i <= 8; ++i) s[-i] = nullptr;
-    return s - 8;
+    s[-3] = s[-4] = nullptr;          // rbp, rbx
+    return s - 4;
 #else
     s -= 22;
     for (int i = 0; i < 22; ++i) s[i] = nullptr;
@@ -214,31 +264,33 @@ static inline void start_next(Worker* w, void** save) {
     unsigned c = next_to_start(w);
     become(w, c);
     unsigned slot = w->free_slot[--w->free_slots];
-    w->fibers[c].slot = (unsigned short)slot;
+    w->lanes[c].slot = (unsigned short)slot;
     void* stack = w->slot_stack[slot];
     cuplate_switch(save, stack ? stack : new_stack(w, slot));
 }
 
-static inline void switch_to(Worker* w, unsigned c, unsigned next) {
-    // Stacks are pages apart: the one that is likely to come two turns after the next is on its way meanwhile.
-    const char* ahead = (const char*)w->fibers[next + 2].stack;
+static inline void switch_to(Worker* w, unsigned c, unsigned next, bool at_barrier) {
+    // Stacks are pages apart: the one that is likely to come some turns after the next is on its way meanwhile.
+    const char* ahead = (const char*)w->fibers[next + AHEAD].stack;
     __builtin_prefetch(ahead);
     __builtin_prefetch(ahead + 64);
     __builtin_prefetch(ahead + 128);
     become(w, next);
+    if (at_barrier) begin_run(w);
     cuplate_switch(&w->fibers[c].stack, w->fibers[next].stack);
 }
 
 // The current thread cannot go on (or lets others go first): run another one.
-static OUT_OF_LINE void suspend(Worker* w) {
+static OUT_OF_LINE void suspend(Worker* w, bool at_barrier = false) {
     unsigned c = w->current;
+    settle(w);
     if (w->started < w->threads) {
         start_next(w, &w->fibers[c].stack);
         return;
     }
     int next = pick(w);
     if (next < 0) deadlock(w);
-    if ((unsigned)next != c) switch_to(w, c, (unsigned)next);
+    if ((unsigned)next != c) switch_to(w, c, (unsigned)next, at_barrier);
 }
 
 extern "C" void cuplate_yield() {
@@ -268,10 +320,10 @@ static OUT_OF_LINE void release(Worker* w) {
 static void same_site(Worker* w, int operation, Site site) {
     for (unsigned i = 0; i < w->threads; ++i) {
         if (!(w->at_barrier[i / WARP] & bit(i))) continue;
-        const Fiber& f = w->fibers[i];
-        if (f.site.line == site.line && f.operation == operation) continue;
+        const Lane& f = w->lanes[i];
+        if (w->fibers[i].line == site.line && f.operation == operation) continue;
         note(w, site, "");
-        w->fault.waiting[0] = Waiting{i, i, f.operation, ~0u, f.site};
+        w->fault.waiting[0] = Waiting{i, i, f.operation, ~0u, site_of(w, i)};
         w->fault.waiting[1] = Waiting{w->current, w->current, operation, ~0u, site};
         w->fault.waiting_count = 2;
         leave(w, REASON_DIVERGENCE);
@@ -280,38 +332,73 @@ static void same_site(Worker* w, int operation, Site site) {
 
 extern "C" unsigned cuplate_barrier(int predicate, int operation, Site site) {
     Worker* w = self();
+    settle(w);
     if (operation != OP_BARRIER) w->barrier_sum += predicate != 0;
     if (++w->barrier_count == w->alive) {
         if (w->checked) same_site(w, operation, site);
         release(w);
+        begin_run(w);
         return w->barrier_result;
     }
     unsigned c = w->current, q = c / WARP;
-    Fiber& f = w->fibers[c];
-    f.site = site;
-    f.operation = operation;
+    wait_at(w, site);
+    w->lanes[c].operation = operation;
     w->at_barrier[q] |= bit(c);
-    unsigned runnable = w->runnable[q] & ~bit(c);
-    w->runnable[q] = runnable;
-    unsigned later = runnable & ~((bit(c) << 1) - 1);
-    // Mostly the next thread of the same warp is still on its way here: no need to look far.
-    if (later && w->started == w->threads && !w->reversed) {
-        switch_to(w, c, q * WARP + (unsigned)__builtin_ctz(later));
-    } else {
-        suspend(w);
-    }
+    w->runnable[q] &= ~bit(c);
+    suspend(w, true);
+    w->lanes[c].operation = OP_BARRIER;
     return w->barrier_result;
 }
+
+#ifdef CUPLATE_RUNS
+// The way of nearly every __syncthreads() where nothing is checked: the next thread of the block is still on its way
+// there, and nothing has to be known but where its stack is. Called by sync() alone, which keeps nothing in registers but
+// rbx and rbp. What it leaves undone, settle() does.
+static_assert(__builtin_offsetof(Worker, current) == 8 && __builtin_offsetof(Worker, run_last) == 12, "as below");
+static_assert(__builtin_offsetof(Worker, fibers) == 64 && sizeof(Fiber) == 32, "as below");
+static_assert(__builtin_offsetof(Fiber, file) == 8 && __builtin_offsetof(Fiber, line) == 16 && AHEAD == 2, "as below");
+__asm__(".text\n.globl cuplate_sync\n.hidden cuplate_sync\n.type cuplate_sync,@function\n"
+        "cuplate_sync:\n"                         // rdi: file, esi: line
+        "movl %gs:8, %eax\n"
+        "cmpl %gs:12, %eax\n"
+        "jae 1f\n"
+        "leal 1(%rax), %ecx\n"
+        "movl %ecx, %gs:8\n"
+        "shlq $5, %rax\n"
+        "movq %gs:64+3*32(%rax), %rdx\n"
+        "movq %rdi, %gs:64+8(%rax)\n"
+        "movl %esi, %gs:64+16(%rax)\n"
+        "pushq %rbp\n"
+        "pushq %rbx\n"
+        "movq %rsp, %gs:64(%rax)\n"
+        "movq %gs:64+32(%rax), %rsp\n"
+        "prefetcht0 (%rdx)\n"
+        "prefetcht0 64(%rdx)\n"
+        "prefetcht0 128(%rdx)\n"
+        CUPLATE_GO_ON
+        "1:\n"
+        "pushq %rbp\n"
+        "pushq %rbx\n"
+        "movq %rsp, %rbp\n"
+        "andq $-16, %rsp\n"
+        "call cuplate_sync_slowly\n"
+        "movq %rbp, %rsp\n"
+        CUPLATE_GO_ON);
+
+extern "C" __attribute__((used)) CUPLATE_HIDDEN void cuplate_sync_slowly(Site site) {
+    cuplate_barrier(0, OP_BARRIER, site);
+}
+#endif
 
 // ------------------------------------------------------------------------------------------------ warp operations
 
 static OUT_OF_LINE __attribute__((noreturn)) void different_operations(Worker* w, unsigned a, unsigned b) {
-    note(w, w->fibers[b].site, "");
+    note(w, site_of(w, b), "");
     w->fault.thread = b;
     unsigned both[2] = {a, b};
     for (unsigned i = 0; i < 2; ++i) {
-        const Fiber& f = w->fibers[both[i]];
-        w->fault.waiting[i] = Waiting{both[i], both[i], f.operation, f.mask, f.site};
+        const Lane& f = w->lanes[both[i]];
+        w->fault.waiting[i] = Waiting{both[i], both[i], f.operation, f.mask, site_of(w, both[i])};
     }
     w->fault.waiting_count = 2;
     leave(w, REASON_DIVERGENCE);
@@ -321,7 +408,7 @@ static OUT_OF_LINE __attribute__((noreturn)) void different_operations(Worker* w
 static bool complete(Worker* w, unsigned q, unsigned mask) {
     unsigned need = mask & w->living[q];
     if ((w->arrived[q] & need) != need) return false;
-    Fiber* lanes = &w->fibers[q * WARP];
+    Lane* lanes = &w->lanes[q * WARP];
     int first = -1;
     for (unsigned m = need; m; m &= m - 1) {
         int l = __builtin_ctz(m);
@@ -359,16 +446,18 @@ extern "C" unsigned cuplate_rendezvous(unsigned mask, u64 value, int operation, 
     Worker* w = self();
     unsigned c = w->current, q = c / WARP;
     if (!(mask & bit(c))) cuplate_fail(REASON_DIVERGENCE, "its mask leaves out the lane that calls it", site);
-    Fiber& f = w->fibers[c];
+    settle(w);
+    wait_at(w, site);
+    Lane& f = w->lanes[c];
     f.value = value;
     f.mask = mask;
-    f.site = site;
     f.operation = operation;
     w->arrived[q] |= bit(c);
     if (!complete(w, q, mask)) {
         w->runnable[q] &= ~bit(c);
         suspend(w);
     }
+    f.operation = OP_BARRIER;
     return f.present;
 }
 
@@ -410,6 +499,7 @@ extern "C" unsigned cuplate_match(unsigned mask, u64 value, int operation, Site 
 // --------------------------------------------------------------------------------------------------------- fibers
 
 static void thread_ended(Worker* w) {
+    settle(w);
     unsigned c = w->current, q = c / WARP;
     w->runnable[q] &= ~bit(c);
     w->living[q] &= ~bit(c);
@@ -417,7 +507,7 @@ static void thread_ended(Worker* w) {
     if (w->alive && w->barrier_count == w->alive) release(w);
     // Those who wait for this lane wait for it no more.
     for (unsigned waiting = w->arrived[q]; waiting;) {
-        unsigned mask = w->fibers[q * WARP + (unsigned)__builtin_ctz(waiting)].mask;
+        unsigned mask = w->lanes[q * WARP + (unsigned)__builtin_ctz(waiting)].mask;
         complete(w, q, mask);
         waiting &= ~mask;
     }
@@ -426,13 +516,13 @@ static void thread_ended(Worker* w) {
 static void fiber_main() {
     Worker* w = self();
     for (;;) {
-        unsigned slot = w->fibers[w->current].slot;
+        unsigned slot = w->lanes[w->current].slot;
         w->launch->entry(w->launch->arguments);
         thread_ended(w);
         if (w->started < w->threads) {
             unsigned c = next_to_start(w);
             become(w, c);
-            w->fibers[c].slot = (unsigned short)slot;
+            w->lanes[c].slot = (unsigned short)slot;
             continue;
         }
         w->free_slot[w->free_slots++] = (unsigned short)slot;
@@ -583,8 +673,9 @@ static void tick(Worker* w, address_t stack_pointer, address_t pc) {
         note(w, Site{nullptr, 0}, "");
         leave(w, stop);
     }
-    if (w->switches != w->last_switches) {
+    if (w->switches != w->last_switches || w->current != w->last_current) {
         w->last_switches = w->switches;
+        w->last_current = w->current;
         w->still_ticks = 0;
         return;
     }
@@ -654,24 +745,28 @@ CUPLATE_EXPORT Slot* cuplate_slots() {
 
 CUPLATE_EXPORT void cuplate_signals_on() {
     for (int i = 0; i < SIGNALS; ++i) {
-        sigaction(handled[i], nullptr, &before[i]);
         SignalAction action;
         __builtin_memset(&action, 0, sizeof action);
         action.handler = on_signal;
         // NODEFER: leave() never returns from the handler, so nobody would unblock the signal.
         action.flags = FLAG_SIGINFO | FLAG_NODEFER;
         if (handled[i] != SIG_TICK) action.flags |= FLAG_ONSTACK;
-        // Whether Ctrl-C interrupts a system call of the main thread is for the handler that was there to say.
-        action.flags |= handled[i] == SIG_INT ? before[i].flags & FLAG_RESTART : FLAG_RESTART;
-        sigaction(handled[i], &action, nullptr);
+        if (handled[i] == SIG_INT) {
+            // Whether Ctrl-C interrupts a system call of the main thread is for the handler that was there to say.
+            sigaction(SIG_INT, nullptr, &before[i]);
+            action.flags |= before[i].flags & FLAG_RESTART;
+        } else {
+            action.flags |= FLAG_RESTART;
+        }
+        sigaction(handled[i], &action, &before[i]);
     }
 }
 
 CUPLATE_EXPORT void cuplate_signals_off() {
     for (int i = 0; i < SIGNALS; ++i) {
         SignalAction now;
-        sigaction(handled[i], nullptr, &now);
-        if (now.handler == on_signal) sigaction(handled[i], &before[i], nullptr);  // else someone has taken it since
+        sigaction(handled[i], &before[i], &now);
+        if (now.handler != on_signal) sigaction(handled[i], &now, nullptr);  // someone has taken it since
     }
 }
 
@@ -729,21 +824,23 @@ static void prepare(Worker* w, Launch* launch) {
     w->threads = launch->block_x * launch->block_y * launch->block_z;
     w->warps = (w->threads + WARP - 1) / WARP;
     w->epoch = 0;
-    w->switches = w->last_switches = w->still_ticks = 0;
+    w->switches = w->last_switches = w->last_current = w->still_ticks = 0;
+    w->current = w->run_first = w->run_last = 0;
     w->print_used = 0;
     w->print_dropped = 0;
     __builtin_memset(&w->fault, 0, __builtin_offsetof(Fault, text) + 1);
     unsigned i = 0;
     for (unsigned z = 0; z < launch->block_z; ++z) {
         for (unsigned y = 0; y < launch->block_y; ++y) {
-            for (unsigned x = 0; x < launch->block_x; ++x) w->tids[i++] = uint3{x, y, z};
+            for (unsigned x = 0; x < launch->block_x; ++x) w->fibers[i++].tid = uint3{x, y, z};
         }
     }
     w->free_slots = w->threads;
     for (i = 0; i < w->threads; ++i) {
         w->free_slot[i] = (unsigned short)(w->threads - 1 - i);
         w->slot_stack[i] = nullptr;
-        w->fibers[i].warp_epoch = 0;
+        w->lanes[i].warp_epoch = 0;
+        w->lanes[i].operation = OP_BARRIER;
     }
 }
 

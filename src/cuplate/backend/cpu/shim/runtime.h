@@ -12,7 +12,7 @@
 #define CUPLATE_HIDDEN __attribute__((visibility("hidden")))
 
 // Bumped whenever a structure below changes: engine.py refuses an image of another layout.
-#define CUPLATE_ABI 6
+#define CUPLATE_ABI 7
 
 namespace cuplate {
 
@@ -21,6 +21,7 @@ typedef unsigned long long u64;
 typedef long long s64;
 
 enum : unsigned { WARP = 32, MAX_THREADS = 1024, MAX_WARPS = MAX_THREADS / WARP };
+enum : unsigned { AHEAD = 2 };                 // how many turns before its own a thread's stack is fetched
 enum : unsigned { GUARD_BYTES = 16384 };        // of the pages around the __shared__ variables
 enum : unsigned { MAX_SHARED_BYTES = 232448 }; // of a block on the largest GPU of today (compute capability 9.0)
 
@@ -68,14 +69,20 @@ struct Site {
 };
 #define CUPLATE_SITE ::cuplate::Site site = ::cuplate::Site::here()
 
-// One thread of the block while another runs.
+// One thread of the block while another runs. Neighbours take turns, so what a turn needs lies together.
 struct Fiber {
     void* stack;         // where it goes on
+    const char* file;    // of the barrier or warp operation that it waits at
+    int line;
+    uint3 tid;
+};
+
+// What else belongs to a thread, most of it for warp operations.
+struct Lane {
     u64 value;           // what it brings to a warp operation
-    Site site;           // of the barrier or warp operation that it waits at
     unsigned mask;       // of that warp operation
     unsigned present;    // lanes that took part in its last one
-    int operation;
+    int operation;       // that it waits at; OP_BARRIER when it comes from another, which settle() counts on
     unsigned short slot; // which stack it runs on
     unsigned short meeting; // of Worker::meetings, where its last warp operation left what was brought
     unsigned short warp_epoch;
@@ -126,8 +133,11 @@ struct Fault {
 
 struct Worker {
     Worker* worker;      // itself: what the segment register leads to
-    uint3 tid;           // of the thread that runs now
-    unsigned current;    // its index in the block
+    unsigned current;    // index in the block of the thread that runs now
+    // Threads run_first to run_last could all go on when the first of them did. Those of them before the current one
+    // wait at a __syncthreads() since: settle() says so where it matters.
+    unsigned run_last, run_first;
+    Fiber fibers[MAX_THREADS + AHEAD] __attribute__((aligned(64)));
     uint3 bid;
     dim3 block_dim, grid_dim;
     unsigned threads, warps;
@@ -152,8 +162,8 @@ struct Worker {
     // Of the image that runs. The signal handler is another image's, whose code and thread-local variables are not ours.
     void (*on_tick)(Worker*, address_t stack_pointer, address_t pc);
     unsigned spins;
-    unsigned switches;   // counts changes of the running thread
-    unsigned last_switches, still_ticks; // how many ticks it has not changed
+    unsigned switches;   // counts changes of the running thread, those within a run aside
+    unsigned last_switches, last_current, still_ticks; // how many ticks it has not changed
     unsigned checked;
     unsigned reversed;
     unsigned runnable[MAX_WARPS], at_barrier[MAX_WARPS], living[MAX_WARPS], arrived[MAX_WARPS];
@@ -163,8 +173,7 @@ struct Worker {
     unsigned readers[MAX_WARPS][WARP + 1]; // lanes whose last meeting that was
     unsigned short free_slot[MAX_THREADS];
     void* slot_stack[MAX_THREADS];
-    uint3 tids[MAX_THREADS];
-    Fiber fibers[MAX_THREADS + 2];   // two more, so that those to come can always be looked at
+    Lane lanes[MAX_THREADS];
     Fault fault;
 };
 
@@ -195,6 +204,11 @@ CUPLATE_SHIM Worker* self() {
 #endif
 }
 
+CUPLATE_SHIM void wait_at(Worker* w, Site site) {
+    w->fibers[w->current].file = site.file;
+    w->fibers[w->current].line = site.line;
+}
+
 CUPLATE_SHIM unsigned lane() {
     return self()->current & (WARP - 1);
 }
@@ -202,13 +216,15 @@ CUPLATE_SHIM unsigned lane() {
 // What each lane brought to the caller's last warp operation.
 CUPLATE_SHIM const u64* brought() {
     Worker* w = self();
-    return w->meetings[w->current / WARP][w->fibers[w->current].meeting];
+    return w->meetings[w->current / WARP][w->lanes[w->current].meeting];
 }
 
 extern "C" {
 #pragma GCC visibility push(hidden)
 // Block-wide barrier; returns how many of the block's threads brought a predicate that is not 0.
 unsigned cuplate_barrier(int predicate, int operation, Site site);
+// Makes Worker's masks say which threads wait at a barrier.
+void cuplate_settle();
 // Lanes of `mask` that have not exited meet; returns which were there. Afterwards brought()[lane] is what each brought,
 // until the caller's next operation.
 unsigned cuplate_rendezvous(unsigned mask, u64 value, int operation, Site site);
@@ -232,6 +248,40 @@ void cuplate_print_end();
 // Copies that the checker does not see.
 void cuplate_copy(volatile void* to, const volatile void* from, unsigned bytes);
 #pragma GCC visibility pop
+}
+
+// Every register that a compiler for x86-64 may keep something in, less rbx and rbp, from which it may reach the frame.
+#if defined(CUPLATE_SEGMENT) && !defined(CUPLATE_CHECK)
+#ifdef __AVX512F__
+#define CUPLATE_AVX512_REGISTERS                                                                                       \
+    , "xmm16", "xmm17", "xmm18", "xmm19", "xmm20", "xmm21", "xmm22", "xmm23", "xmm24", "xmm25", "xmm26", "xmm27",      \
+        "xmm28", "xmm29", "xmm30", "xmm31", "k0", "k1", "k2", "k3", "k4", "k5", "k6", "k7"
+#else
+#define CUPLATE_AVX512_REGISTERS
+#endif
+#ifdef __APX_F__
+#define CUPLATE_APX_REGISTERS                                                                                          \
+    , "r16", "r17", "r18", "r19", "r20", "r21", "r22", "r23", "r24", "r25", "r26", "r27", "r28", "r29", "r30", "r31"
+#else
+#define CUPLATE_APX_REGISTERS
+#endif
+#define CUPLATE_REGISTERS                                                                                              \
+    "rax", "rcx", "rdx", "r8", "r9", "r10", "r11", "r12", "r13", "r14", "r15", "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", \
+        "xmm5", "xmm6", "xmm7", "xmm8", "xmm9", "xmm10", "xmm11", "xmm12", "xmm13", "xmm14", "xmm15", "st", "st(1)",   \
+        "st(2)", "st(3)", "st(4)", "st(5)", "st(6)", "st(7)" CUPLATE_AVX512_REGISTERS CUPLATE_APX_REGISTERS
+#endif
+
+// Block-wide barrier.
+CUPLATE_SHIM void sync(Site site) {
+#if defined(CUPLATE_SEGMENT) && !defined(CUPLATE_CHECK)
+    // A call after which nothing is in a register: what the thread still needs the compiler has put into its frame, once
+    // for all barriers if it does not change. A called function would have to save and restore what it preserves.
+    const char* file = site.file;
+    int line = site.line;
+    __asm__ volatile("call cuplate_sync" : "+D"(file), "+S"(line) : : CUPLATE_REGISTERS, "cc", "memory");
+#else
+    cuplate_barrier(0, OP_BARRIER, site);
+#endif
 }
 
 }  // namespace cuplate
