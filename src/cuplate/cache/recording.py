@@ -30,6 +30,7 @@ from cuplate.errors import CacheError
 if TYPE_CHECKING:
     from cuplate.cache.policy import EffectivePolicy
     from cuplate.cache.store import NoStore, Tier
+    from cuplate.cache.tuning import Tuning
 
 __all__ = ["Recorded", "Recording"]
 
@@ -123,6 +124,12 @@ class Recording:
         """
         self.flush()
         return read_trace(self._kept.getvalue() if self.path is None else self.path)
+
+    def tune(self, **choice: Any) -> Tuning:
+        """What it says of the cache; see `cuplate.cache.tuning.tune`."""
+        from cuplate.cache.tuning import tune
+
+        return tune(self.read(), **choice)
 
     # ---- what the tiers tell -------------------------------------------------------------------------------------
 

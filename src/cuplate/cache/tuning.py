@@ -415,7 +415,8 @@ def _tune_disk(
     each = [disk_bytes(key, entry, place) for key, entry in entries.items() if entry.asked and entry.place == place]
     full = max(sum(each), _LARGEST_SHARE * max(each))
     in_force = Choice(policy.get("eviction", kinds[0]), int(policy.get("disk_bytes", UNLIMITED)))
-    shown = sorted({*_steps(max(1, full // 32), full), min(in_force.size, full)} if sizes is None else {*sizes})
+    first = max(full // 32, _LARGEST_SHARE // 2 * sorted(each)[len(each) // 2])  # below it little is stored at all
+    shown = sorted({*_steps(first, full), min(in_force.size, full)} if sizes is None else {*sizes})
 
     def point(kind: str, size: int) -> Point:
         return play(
