@@ -273,9 +273,7 @@ def _disk_table(tier: Tier, memory_kernels: int) -> Table:
         rows.append((*cells, f"{best.saved_s:.1f}", f"{best.spent_s:.1f}", marks))
     head = ("bytes", *(c.policy for c in tier.curves), "evictions", "compile s saved", "spent", "")
     force = f"in force: {tier.in_force.policy}, {_limit(tier.in_force.size)} bytes"
-    title = (
-        f"disk, below {_limit(memory_kernels)} kernels in memory: miss ratio by policy, the rest of the best one ({force})"
-    )
+    title = f"disk, below {_limit(memory_kernels)} kernels in memory: miss ratios; the rest of the best one ({force})"
     return Table(title, head, tuple(rows), head[:-1])
 
 
