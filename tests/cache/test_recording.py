@@ -29,6 +29,7 @@ def memory_of_its_own(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """No loaded kernels, and nobody who listens, before and after."""
     monkeypatch.setattr(cache._process, "memory", None)
     monkeypatch.setattr(cache._process, "traced", False)
+    monkeypatch.setattr("cuplate.cache.faults._said", set())  # nothing has been warned of yet
     yield
     for recording in cache._process.recordings:
         recording.close()
@@ -393,6 +394,20 @@ def test_a_fork_of_a_recording_in_memory_ends_it_in_the_child() -> None:
     command = [sys.executable, "-W", "error", "-c", PROGRAM + code]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert done.stdout == "0 2\n", done.stderr
+
+
+def test_an_interrupt_in_a_block_ends_the_recording(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It goes on to whom it is for; a trace that went on with a hole in it would be read up to the hole only."""
+
+    def interrupt(self: Any, block: bytes) -> None:
+        raise KeyboardInterrupt
+
+    recording = cache.record()
+    Entry("k", KEYS[0])
+    monkeypatch.setattr(Recording, "_write", interrupt)
+    with pytest.warns(CacheWarning, match="ends here"), pytest.raises(KeyboardInterrupt):
+        recording.flush()
+    assert cache._process.recordings == ()
 
 
 def test_a_fault_of_the_recording_itself_reaches_no_call(monkeypatch: pytest.MonkeyPatch) -> None:

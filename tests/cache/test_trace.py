@@ -126,6 +126,12 @@ def test_a_trace_of_many_uses_takes_about_a_byte_each() -> None:
     assert len(data) < 2 * len(notes)
 
 
+def test_a_process_may_be_idle_for_a_year() -> None:
+    """And its clock may be set back."""
+    (process,) = read_trace(b"".join(written([use(1), use(1, 4e7), use(1, -5.0)]))).processes
+    assert process.at.tolist() == [0.0, 4e7, -5.0]
+
+
 def test_a_file_that_is_not_there_is_an_error(tmp_path: Path) -> None:
     """With its name and the reason."""
     with pytest.raises(CacheError, match=r"(?s)cannot be read.*nowhere.*No such file"):

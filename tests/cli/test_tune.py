@@ -54,6 +54,7 @@ def test_the_report_of_a_pipe_is_plain_lines(command: Command, file: Path) -> No
     done = command("tune", file)
     assert (done.code, done.err) == (0, "")
     assert done.lines[0].startswith("48 look-ups of memory by 1 process in 47.0 s; 12 kernels, 12.0 s")
+    assert done.lines[1] == "answered by memory 36, disk 0, layer 0, compile 12"
     for told in (
         "CUPLATE_MEMORY_KERNELS=12",
         "CUPLATE_DISK_BYTES=16000000",

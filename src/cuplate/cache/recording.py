@@ -104,9 +104,7 @@ class Recording:
         self._detach(self)
         self._note("end")
         self.flush()
-        descriptor, self._descriptor = self._descriptor, -1
-        if descriptor >= 0:
-            os.close(descriptor)
+        self._close_file()
 
     def __enter__(self) -> Recording:
         return self
@@ -202,7 +200,7 @@ class Recording:
     # ---- the file ------------------------------------------------------------------------------------------------
 
     def flush(self, *, wait: bool = True) -> None:
-        """Write what there is, as one block. Never raises.
+        """Write what there is, as one block. No fault of it raises.
 
         Parameters
         ----------
@@ -216,8 +214,10 @@ class Recording:
             notes = [self._queue.popleft() for _ in range(len(self._queue))]
             if notes and (self.path is None or self._descriptor >= 0):
                 self._write(self._encoder.block(notes))
-        except Exception as error:
+        except BaseException as error:  # an interrupt too: a block that is missing hides all that follow
             self._fail(error)
+            if not isinstance(error, Exception):
+                raise
         finally:
             self._lock.release()
 
@@ -227,12 +227,18 @@ class Recording:
         elif (written := os.write(self._descriptor, block)) != len(block):
             raise OSError(f"{written} of {len(block)} bytes were written")
 
-    def _fail(self, error: Exception) -> None:
+    def _fail(self, error: BaseException) -> None:
         self._open = False
         self._detach(self)
         self._queue.clear()
+        self._close_file()
         reason = f"{type(error).__name__}: {error}"
         warn_once(self.path or "", "trace", f"cuplate: the trace {self.path or 'in memory'} ends here ({reason}).")
+
+    def _close_file(self) -> None:
+        descriptor, self._descriptor = self._descriptor, -1
+        if descriptor >= 0:
+            os.close(descriptor)
 
     # ---- fork ----------------------------------------------------------------------------------------------------
 

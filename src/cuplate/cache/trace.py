@@ -36,7 +36,7 @@ Note: TypeAlias = tuple[Kernel | dict[str, Any], float]
 
 _MAGIC = b"CUPTRC\x00\x01"  # the last byte is the version
 _HEAD = struct.Struct("<8s8sIII")  # magic, stream, number of the block in it, length and checksum of the rest
-_LENGTHS = struct.Struct("<II")  # of the JSON, and of each column
+_LENGTHS = struct.Struct("<II")  # bytes of the JSON, and rows of the columns: 4 bytes a kernel, 8 bytes a time
 _LEVEL = 1  # of zlib; a higher one takes a tenth less room and three times as long
 _LARGEST_BYTES = 64 << 20  # of a block, unpacked: more was planted
 
@@ -65,7 +65,7 @@ class Encoder:
         known, start = self._known, notes[0][1]
         new: list[tuple[str, int]] = []
         records: list[tuple[int, int, dict[str, Any]]] = []
-        numbers, delays = array("I"), array("i")
+        numbers, delays = array("I"), array("q")
         for what, at in notes:
             delay_ms = int((at - start) * 1e3)
             if type(what) is dict:
@@ -265,7 +265,7 @@ class _Stream:
         told = json.loads(body[_LENGTHS.size : columns])
         kernels = [(bytes.fromhex(key), int(device)) for key, device in told["new"]]
         uses = np.frombuffer(body, "<u4", count, columns).astype(np.int32)
-        at = np.frombuffer(body, "<i4", count, columns + 4 * count) * 1e-3 + float(told["at"])
+        at = np.frombuffer(body, "<i8", count, columns + 4 * count) * 1e-3 + float(told["at"])
         if count and not 0 <= int(uses.min()) <= int(uses.max()) < len(self.kernels) + len(kernels):
             raise ValueError("a kernel has no name")
         records = list(self._records(told["records"], float(told["at"])))

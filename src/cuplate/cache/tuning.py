@@ -155,6 +155,9 @@ class Tuning:
     ----------
     look_ups : int
         Of memory, the hot path's included.
+    answered : tuple of (str, int)
+        By memory (plans included), disk, layer, compile: how many look-ups each has answered while it was recorded;
+        those that went to the disk alone are among them.
     processes : int
     seconds : float
         From the first to the last.
@@ -174,6 +177,7 @@ class Tuning:
     """
 
     look_ups: int
+    answered: tuple[tuple[str, int], ...]
     processes: int
     seconds: float
     kernels: int
@@ -206,10 +210,11 @@ class Tuning:
         return ("[tool.cuplate]", *(f"{name} = {json.dumps(value)}" for name, value in self.settings().items()))
 
     def summary(self) -> str:
-        """How much was looked at, in one line."""
+        """How much was looked at, in two lines."""
         processes = f"{self.processes} process{'es' if self.processes != 1 else ''}"
-        kernels = f"{self.kernels} kernels, {self.compile_s:.1f} s to compile each once"
-        return f"{self.look_ups} look-ups of memory by {processes} in {self.seconds:.1f} s; {kernels}"
+        looked = f"{self.look_ups} look-ups of memory by {processes} in {self.seconds:.1f} s"
+        answered = ", ".join(f"{tier} {count}" for tier, count in self.answered)
+        return f"{looked}; {self.kernels} kernels, {self.compile_s:.1f} s to compile each once\nanswered by {answered}"
 
     def tables(self) -> Iterator[Table]:
         """Everything but the recommendation."""
@@ -344,6 +349,7 @@ def tune(
     ends = [float(at) for p in trace.processes for at in (p.start["at"], p.records[-1].at, *p.at[-1:])]
     return Tuning(
         look_ups=look_ups,
+        answered=_answered(streams),
         processes=len(streams),
         seconds=max(ends) - min(ends),
         kernels=len(kernels),
@@ -456,6 +462,17 @@ def _steps(first: int, full: int) -> Iterator[int]:
             if step >= full:
                 return
         size *= 2
+
+
+def _answered(streams: Sequence[Stream]) -> tuple[tuple[str, int], ...]:
+    """Who gave what was looked up."""
+    told = Counter(
+        r.told["found"] if r.what == "got" and r.told["found"] else r.what for s in streams for r in s.process.records
+    )
+    failed = sum(step.what == "failed" for stream in streams for step in stream.steps)
+    uses = sum(len(stream.process.uses) for stream in streams)
+    memory = uses - (told["missed"] - failed)
+    return ("memory", memory), ("disk", told["disk"]), ("layer", told["layer"]), ("compile", told["put"])
 
 
 def _asked_entries(stream: Stream, entries: dict[bytes, Entry]) -> Iterator[Entry]:
