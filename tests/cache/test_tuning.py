@@ -17,6 +17,7 @@ from cuplate.backend.cuda import nvrtc
 from cuplate.cache.trace import Encoder, Note, Trace, read_trace
 from cuplate.cache.tuning import Choice, tune
 from cuplate.config import SettingError
+from cuplate.errors import CacheError
 from tests.doubles import Gpu, install
 
 KINDS = ("least-recently-used", "least-recently-stored", "least-frequently-used", "none")
@@ -335,6 +336,14 @@ def test_two_processes_share_a_disk_and_no_memory() -> None:
     assert found.memory.curves[0].points[-1].misses == 4
     point = found.disk.curves[0].points[-1]
     assert (point.hits, point.misses) == (2, 2)
+
+
+@pytest.mark.parametrize("told", [{"what": "got"}, {"what": "missed", "key": "no"}, {"what": "put", "key": [1]}])
+def test_a_trace_that_was_planted_is_refused(told: dict[str, Any]) -> None:
+    """As an error of cuplate's, whatever is missing in it."""
+    planted = Encoder().block([({"what": "start", "pid": 1, "policy": POLICY}, 0.0), (told, 1.0)])
+    with pytest.raises(CacheError, match="what no recording writes"):
+        tune(read_trace(planted))
 
 
 def test_a_trace_without_look_ups_is_no_error() -> None:

@@ -76,7 +76,7 @@ def test_json_is_the_figures(command: Command, file: Path) -> None:
     want = tune(
         read_trace(file), memory_kernels=2, disk_sizes=[900, 1024], evictions=["none"], time_to_live_s=30 * 86400.0
     )
-    assert done.json == json.loads(want.to_json())
+    assert done.json == {"schema": 1, **json.loads(want.to_json())}
 
 
 def test_a_terminal_gets_a_plot_of_each_tier(tuning: Tuning) -> None:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from cuplate.cache.policy import SMALLEST_DISK_BYTES
 from cuplate.cache.replay import Entry, MemoryReplay, Point, Stream, asked, disk_bytes, memory, play, read_stream
 from cuplate.config import CHOICES, UNLIMITED, VARIABLES, SettingError
+from cuplate.errors import CacheError
 
 if TYPE_CHECKING:
     from cuplate.cache.trace import Trace
@@ -243,9 +244,13 @@ class Tuning:
         parts = [self.summary(), *map(str, self.tables()), "\n".join(("recommended", *self.environment()))]
         return "\n\n".join(parts + ["\n".join(self.notes)] * bool(self.notes))
 
+    def figures(self) -> dict[str, Any]:
+        """All of it in dictionaries and lists; sizes in kernels and bytes, times in seconds."""
+        return {**dataclasses.asdict(self), "settings": self.settings()}
+
     def to_json(self) -> str:
-        """All of it, as an object; sizes in kernels and bytes, times in seconds."""
-        return json.dumps({**dataclasses.asdict(self), "settings": self.settings()}, indent=2)
+        """The `figures`."""
+        return json.dumps(self.figures(), indent=2)
 
 
 def _marks(tier: Tier, policy: str, point: Point) -> str:
@@ -327,13 +332,18 @@ def tune(
     ------
     SettingError
         A size or a policy is none.
+    CacheError
+        The trace was not written by a recording.
     """
     kinds = tuple(CHOICES["eviction"] if evictions is None else evictions)
     _check("a policy", kinds, CHOICES["eviction"].__contains__, ", ".join(CHOICES["eviction"]))
     for name, sizes in (("memory", memory_sizes), ("disk", disk_sizes), ("memory", [memory_kernels or 1])):
         _check(f"a size of the {name} tier", sizes or (), lambda size: type(size) is int and size >= 1, "at least 1")
     entries: dict[bytes, Entry] = {}
-    streams = [read_stream(process, entries) for process in trace.processes]
+    try:
+        streams = [read_stream(process, entries) for process in trace.processes]
+    except (KeyError, TypeError, ValueError, AttributeError) as error:  # a good checksum makes no record true
+        raise CacheError("a trace holds what no recording writes.", reason=f"{type(error).__name__}: {error}") from None
     replays = [memory(stream) for stream in streams]
     policy = trace.processes[0].start.get("policy", {})
     look_ups = sum(len(r.depths) + len(r.failed) for r in replays)
@@ -349,7 +359,7 @@ def tune(
     ends = [float(at) for p in trace.processes for at in (p.start["at"], p.records[-1].at, *p.at[-1:])]
     return Tuning(
         look_ups=look_ups,
-        answered=_answered(streams),
+        answered=_answered(streams, kernels),
         processes=len(streams),
         seconds=max(ends) - min(ends),
         kernels=len(kernels),
@@ -393,7 +403,8 @@ def _tune_memory(
     in_force = int(policy.get("memory_kernels", UNLIMITED))
     shown = {*(_steps(1, full) if sizes is None else sizes), enough, min(in_force, full)}
     curve = Curve("least-recently-used", tuple(map(point, sorted(shown))))
-    each = [entry.facts["code_bytes"] for entry in entries.values() if entry.facts] or [0]
+    loaded = {key for replay in replays for key, _ in replay.stream.process.kernels}
+    each = [e.facts["code_bytes"] for key in loaded if (e := entries.get(key)) is not None and e.facts] or [0]
     return Tier(
         name="memory",
         unit="kernels",
@@ -464,14 +475,13 @@ def _steps(first: int, full: int) -> Iterator[int]:
         size *= 2
 
 
-def _answered(streams: Sequence[Stream]) -> tuple[tuple[str, int], ...]:
-    """Who gave what was looked up."""
-    told = Counter(
-        r.told["found"] if r.what == "got" and r.told["found"] else r.what for s in streams for r in s.process.records
-    )
+def _answered(streams: Sequence[Stream], kernels: Collection[bytes]) -> tuple[tuple[str, int], ...]:
+    """Who gave the kernels that were looked up."""
+    records = [record for stream in streams for record in stream.process.records if "key" in record.told]
+    told = Counter(r.told.get("found") or r.what for r in records if bytes.fromhex(r.told["key"]) in kernels)
+    missed = sum(record.what == "missed" for record in records)
     failed = sum(step.what == "failed" for stream in streams for step in stream.steps)
-    uses = sum(len(stream.process.uses) for stream in streams)
-    memory = uses - (told["missed"] - failed)
+    memory = sum(len(stream.process.uses) for stream in streams) - (missed - failed)
     return ("memory", memory), ("disk", told["disk"]), ("layer", told["layer"]), ("compile", told["put"])
 
 

@@ -51,7 +51,7 @@ def tune(
         if png is not None:
             draw(tuning, png)
         if json:
-            print(tuning.to_json())
+            screen.emit(**tuning.figures())
         else:
             show(tuning, screen.console())
         for note in tuning.notes:
@@ -62,7 +62,7 @@ def show(tuning: Tuning, console: Console) -> None:
     """The report, with a plot of each tier where there is a terminal."""
     console.print(tuning.summary())
     for table in tuning.tables():
-        console.print(f"\n{table.title}", style="bold", soft_wrap=True)
+        console.print(f"\n{screen.clean(table.title)}", style="bold", soft_wrap=True)
         screen.table(table.head, table.rows, numbers=table.numbers)
     for tier in (tuning.memory, tuning.disk) if console.is_terminal else ():
         if tier is not None:
