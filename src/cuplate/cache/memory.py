@@ -60,7 +60,7 @@ class Watcher(Protocol):
         """An entry was put that was not there."""
 
     def dropped(self, key: Any) -> None:
-        """An entry was taken out, though there was room; None for all of them."""
+        """An entry is to be out, though there may be room, whether or not it was in; None for all of them."""
 
 
 _TICK: Any = Entry.__dict__["tick"]  # the slot itself
@@ -209,9 +209,9 @@ class MemoryTier(Generic[V]):
         """
         with self.gate.mutex:
             entry = self._entries.pop(key, None)
+        for watcher in _watchers:  # of one that is not here too: a larger tier might have it
+            watcher.dropped(key)
         if entry is not None:
-            for watcher in _watchers:
-                watcher.dropped(key)
             self._tell([entry])
         return entry is not None
 
