@@ -180,7 +180,7 @@ def test_a_disk_tier_is_replayed_hit_for_hit(engine: Any, kind: str, monkeypatch
         monkeypatch.setattr(f"cuplate.cache.{name}", 5)  # so that some uses are forgotten
     totals = []
 
-    @given(st.integers(0, 1 << 32), st.integers(2000, 9000), st.sampled_from([math.inf, 60.0]))
+    @given(st.integers(0, 1 << 32), st.integers(6000, 20_000), st.sampled_from([math.inf, 60.0]))
     @settings(max_examples=15)
     def compare(seed: int, limit: int, ttl: float) -> None:
         draw = random.Random(seed)
@@ -212,7 +212,7 @@ def test_a_disk_tier_is_replayed_hit_for_hit(engine: Any, kind: str, monkeypatch
     compare()
     hits, misses, evictions, refused = map(sum, zip(*totals, strict=True))
     assert hits > 50 and misses > 50 and refused > 5
-    assert evictions > 25 or kind == "none"
+    assert evictions > 100 or kind == "none"
 
 
 @pytest.mark.parametrize("kind", KINDS)
