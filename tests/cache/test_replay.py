@@ -22,6 +22,8 @@ from cuplate.cache.files import FilesTier
 from cuplate.cache.replay import Asked, Entry, memory, play, read_stream
 from cuplate.cache.trace import Process, Record
 
+pytest.importorskip("diskcache")
+
 KINDS = ("least-recently-used", "least-recently-stored", "least-frequently-used", "none")
 KEYS = 24
 

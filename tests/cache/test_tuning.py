@@ -20,6 +20,8 @@ from cuplate.config import SettingError
 from cuplate.errors import CacheError
 from tests.doubles import Gpu, install
 
+pytest.importorskip("diskcache")
+
 KINDS = ("least-recently-used", "least-recently-stored", "least-frequently-used", "none")
 POLICY = {"memory_kernels": 256, "disk_bytes": 1 << 30, "eviction": "least-recently-used", "time_to_live_s": 1 << 62}
 
