@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import os
 import re
 import subprocess
@@ -16,6 +17,7 @@ from cuplate.testing import check
 
 ROOT = Path(__file__).parent.parent
 EXAMPLES = ROOT / "examples"
+EXAMPLES_RUN = ["existing_kernel.py", "persistent_cache.py", "saxpy.py", "tune_cache.py"]
 SMALL = ("--m", "40", "--n", "20", "--k", "30")
 
 
@@ -41,7 +43,7 @@ def rows(done: subprocess.CompletedProcess[str]) -> dict[str, str]:
 
 def test_every_example_is_run_here() -> None:
     """A new example cannot be left out of these tests."""
-    assert sorted(p.name for p in EXAMPLES.glob("*.py")) == ["existing_kernel.py", "persistent_cache.py", "saxpy.py"]
+    assert sorted(p.name for p in EXAMPLES.glob("*.py")) == EXAMPLES_RUN
 
 
 def test_persistent_cache_misses_then_hits(tmp_path: Path) -> None:
@@ -126,6 +128,21 @@ def test_a_bound_template_passes(name: str) -> None:
     done = run(name)
     assert done.returncode == 0 and done.stdout.rstrip().endswith("PASSED"), done.stdout + done.stderr
     assert "on the CPU backend" in done.stdout and "arch       host" in done.stdout
+
+
+def test_tune_cache_recommends_what_its_work_needs(tmp_path: Path) -> None:
+    """Five kernels, one of them never used again, and two parameters that cause variants."""
+    done = run("tune_cache.py", "--rounds", "2", "--json", str(tmp_path / "tuning.json"))
+    assert (done.returncode, done.stderr) == (0, "")
+    assert 'disk_bytes = 16000000\neviction = "least-recently-used"' in done.stdout
+    assert "never used again after their compile: 1 entries" in done.stdout
+    told = json.loads((tmp_path / "tuning.json").read_text())
+    assert told["kernels"] == 5
+    assert {(cause["parameter"], cause["values"], cause["without"]) for cause in told["causes"]} == {
+        ("arch", 3, 2),
+        ("tile", 2, 3),
+    }
+    assert told["disk"]["curves"][0]["points"][-1]["hits"] == 4
 
 
 def test_the_existing_kernel_keeps_its_own_parameter_list() -> None:

@@ -17,6 +17,7 @@ pyproject.toml may (see ``project.py``), under the names of `CachePolicy` and `S
 ``CUPLATE_SINGLE_FLIGHT``   0 or 1      one compile per key on this node, across processes
 ``CUPLATE_FLIGHT_WAIT``     time        longest wait for another process's compile
 ``CUPLATE_ON_ERROR``        choice      when the disk cache fails: ``warn``, ``ignore``, ``raise``
+``CUPLATE_TRACE``           path        file to which every look-up is written down, see ``cuplate.cache.record``
 ``CUPLATE_CONFIG``          path        a pyproject.toml to read instead of the nearest; ``off`` for none
 ``CUPLATE_EXPLAIN``         0 or 1      print one line per miss
 ``CUPLATE_CPU_CHECK``       choice      what the CPU backend looks for: ``full``, ``bounds``, ``off``
@@ -104,6 +105,8 @@ class Settings:
     layers : tuple of str or None
         Paths, as written.
     frozen, single_flight : bool or None
+    trace : str or None
+        File of a trace.
     explain : bool
         One line on stderr for each look-up that left memory.
     require_gpu : bool
@@ -132,6 +135,7 @@ class Settings:
     single_flight: bool | None = None
     flight_wait_s: float | None = None
     on_error: str | None = None
+    trace: str | None = None
     explain: bool = False
     require_gpu: bool = False
     cpu_check: str = "full"
@@ -286,6 +290,7 @@ _READERS: dict[str, tuple[str, Callable[[str, str], Any]]] = {
     "single_flight": ("CUPLATE_SINGLE_FLIGHT", _switch),
     "flight_wait_s": ("CUPLATE_FLIGHT_WAIT", parse_time),
     "on_error": ("CUPLATE_ON_ERROR", _choice("on_error")),
+    "trace": ("CUPLATE_TRACE", _text),
     "explain": ("CUPLATE_EXPLAIN", _switch),
     "require_gpu": ("CUPLATE_REQUIRE_GPU", _switch),
     "cpu_check": ("CUPLATE_CPU_CHECK", _check_mode),
@@ -304,7 +309,7 @@ VARIABLES: Mapping[str, str] = {
 _KEYS = {
     "directory" if name == "cache_dir" else name: name
     for name in _READERS
-    if name not in ("cache_secret", "require_gpu")
+    if name not in ("cache_secret", "require_gpu", "trace")  # a trace belongs to a run, not to a project
 }
 """Key of ``[tool.cuplate]`` -> setting: the names of `CachePolicy` and of `Settings`."""
 

@@ -243,7 +243,7 @@ class Walk:
         key = (content.key.digest, number)
 
         def load() -> Entry[Any]:
-            entry = _memory().get(key)
+            entry = _memory().get(key, again=True)
             if entry is None:  # else another thread has landed since this one looked
                 loaded, seconds = variants.load(content, lambda cubin: backend.load(cubin, number))
                 entry = _memory().put(key, loaded)

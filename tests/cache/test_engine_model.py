@@ -51,6 +51,7 @@ class Model:
 
     kind: str
     ttl: float
+    defers: bool = True  # a put that evicts nothing leaves uses for later
     rows: dict[int, Row] = field(default_factory=dict)
     events: int = 0
     pending: dict[int, dict[int, int]] = field(default_factory=lambda: {0: {}, 1: {}})  # uses by tier
@@ -96,7 +97,7 @@ class Model:
         place = self.event()
         self.rows[number] = Row(size, place, now, place)
         self.expire(now, spared=number)
-        if sum(r.size for r in self.rows.values()) > LIMIT and self.kind != "none":
+        if not self.defers or (sum(r.size for r in self.rows.values()) > LIMIT and self.kind != "none"):
             for (used, times), at in zip(waiting.items(), places, strict=True):
                 if used in self.rows and used != number:
                     self.rows[used].used = at
@@ -137,7 +138,7 @@ class Comparison(RuleBasedStateMachine):
         self.base = tempfile.mkdtemp()
         os.chmod(self.base, 0o700)
         self.now = time.time()
-        self.model = Model(self.modelled or self.kind, ttl)
+        self.model = Model(self.modelled or self.kind, ttl, defers=self.make is DiskTier)
         self.tiers = [
             self.make(self.base, limit_bytes=LIMIT, eviction=self.kind, time_to_live_s=ttl, single_flight=False)
             for _ in range(2)
@@ -158,7 +159,7 @@ class Comparison(RuleBasedStateMachine):
     def size_of(self, payload_bytes: int) -> int:
         """What counts: the sealed payload, or the whole file."""
         sealed = payload_bytes + SEAL_BYTES
-        return sealed if self.make is DiskTier else file_bytes(key(0), "f", bytes(sealed))
+        return sealed if self.make is DiskTier else file_bytes(key(0), "f", sealed)
 
     def put_one(self, tier: int, number: int, size: int) -> None:
         """One entry."""

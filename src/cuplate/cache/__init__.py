@@ -46,9 +46,11 @@ __all__ = [
     "next_tick",
     "openmetrics",
     "prune",
+    "record",
     "reset",
     "set_policy",
     "stats",
+    "tune",
 ]
 
 TYPE_CHECKING = False
@@ -72,7 +74,9 @@ if TYPE_CHECKING:
         memory_tier,
         openmetrics,
         prune,
+        record,
         set_policy,
+        tune,
     )
     from cuplate.cache.gate import Gate
     from cuplate.cache.memory import Entry, MemoryTier, next_tick
@@ -102,7 +106,9 @@ _HOMES = {
         "memory_tier",
         "openmetrics",
         "prune",
+        "record",
         "set_policy",
+        "tune",
     ),
     "gate": ("Gate",),
     "memory": ("Entry", "MemoryTier", "next_tick"),

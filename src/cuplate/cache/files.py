@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from cuplate.cache.listing import Listed
     from cuplate.cache.pruning import Pruned
 
-__all__ = ["FOLDER", "FilesTier"]
+__all__ = ["EXPIRE_EVERY_S", "FOLDER", "FilesTier"]
 
 FOLDER = f"{FORMAT}.files"
 """Name of the folder below the cache directory."""
@@ -44,7 +44,7 @@ _SETTLED_S = 0.02  # a folder may change again within one tick of its clock, and
 _SKEW_NS = 60_000_000_000  # by which the clocks of two nodes may well differ
 _STEP_NS = 1000  # the finest that the clocks of common file systems tell apart
 _LARGEST_BYTES = 1 << 30  # a file that a damaged disk says to be longer would fill the memory
-_EXPIRE_EVERY_S = 60.0  # a look at the head of every file
+EXPIRE_EVERY_S = 60.0  # a look at the head of every file
 _LISTED = 2000
 
 
@@ -431,7 +431,7 @@ class FilesTier:
         self._list.refresh()
         self._flush()
         gone: list[Row] = []
-        size = file_bytes(key, tag, blob)
+        size = file_bytes(key, tag, len(blob))
         if not self._list.fits(key.hex(), size, self.limit_bytes):
             if time.monotonic() >= self._expire_at:
                 gone += self._expire(spare=key.hex())
@@ -474,7 +474,7 @@ class FilesTier:
         """Remove what is past its time to live; its head says how old it is."""
         gone: list[Row] = []
         if self._time_to_live_s < UNLIMITED:
-            self._expire_at = time.monotonic() + _EXPIRE_EVERY_S
+            self._expire_at = time.monotonic() + EXPIRE_EVERY_S
             for row in list(self._list.rows.values()):
                 stored_ns = self._folder.uses(row.name)[1]
                 if row.name != spare and stored_ns is not None and self._is_old(stored_ns):

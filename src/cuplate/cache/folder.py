@@ -341,9 +341,9 @@ class Folder:
             os.close(descriptor)
 
 
-def file_bytes(key: bytes, tag: str, blob: bytes) -> int:
-    """Size of the file that `Folder.write` makes."""
-    return _HEAD.size + len(key) + len(_label(tag)) + len(blob)
+def file_bytes(key: bytes, tag: str, blob_bytes: int) -> int:
+    """Size of the file that `Folder.write` makes of a blob."""
+    return _HEAD.size + len(key) + len(_label(tag)) + blob_bytes
 
 
 def _label(tag: str) -> bytes:

@@ -4,27 +4,31 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
+from cuplate import config
 from cuplate.cache import fork
 from cuplate.cache.counts import reset
+from cuplate.cache.faults import warn_once
 from cuplate.cache.gate import Gate
-from cuplate.cache.memory import MemoryTier
+from cuplate.cache.memory import Entry, MemoryTier, watch
 from cuplate.cache.policy import NAMES, CachePolicy, EffectivePolicy, resolve
 from cuplate.cache.stats import stats
 from cuplate.cache.store import NoStore, Tier
 from cuplate.cache.tiers import make_tier
 from cuplate.config import UNLIMITED
-from cuplate.errors import SettingError
+from cuplate.errors import CacheError, SettingError
 
 if TYPE_CHECKING:
     from cuplate.cache.latency import Latencies
     from cuplate.cache.layers import Exported
     from cuplate.cache.program import Attached, ForeignStore, ProgramCache
     from cuplate.cache.pruning import Pruned
+    from cuplate.cache.recording import Recording
+    from cuplate.cache.tuning import Tuning
 
 __all__ = [
     "Cache",
@@ -43,7 +47,9 @@ __all__ = [
     "memory_tier",
     "openmetrics",
     "prune",
+    "record",
     "set_policy",
+    "tune",
 ]
 
 
@@ -112,6 +118,8 @@ class _Process:
         self.memory: MemoryTier[Any] | None = None
         self.disks: dict[EffectivePolicy, Tier] = {}
         self.attached: list[ForeignStore] = []
+        self.recordings: tuple[Recording, ...] = ()
+        self.traced = False  # whether CUPLATE_TRACE has been looked at
         fork.register(self)
 
     def before_fork(self) -> None:
@@ -229,6 +237,7 @@ def current_policy(policy: CachePolicy | None = None) -> EffectivePolicy:
 def memory_tier() -> MemoryTier[Any]:
     """The process's loaded kernels, made at the first call."""
     effective = current_policy()
+    _follow_environment()
     with _process.lock:
         if _process.memory is None:
             _process.memory = MemoryTier(effective.memory_kernels, gate=_process.gate)
@@ -249,14 +258,18 @@ def disk_tier(policy: CachePolicy | None = None) -> Tier | NoStore:
         A `DiskTier`; on a network file system, or without diskcache, a `FilesTier`; with layers below it, a `Layered`.
         NoStore when nothing is to be stored, or there is no place for it.
     """
+    _follow_environment()
     tier = _own_tier(policy)
-    if not _process.attached:
-        return tier
-    from cuplate.cache.layers import Layered
+    if _process.attached:
+        from cuplate.cache.layers import Layered
 
-    if isinstance(tier, Layered):
-        return Layered(tier.top, tier.layers, _process.attached)
-    return Layered(tier, (), _process.attached)
+        top, layers = (tier.top, tier.layers) if isinstance(tier, Layered) else (tier, ())
+        tier = Layered(top, layers, _process.attached)
+    if _process.recordings:
+        from cuplate.cache.recording import Recorded
+
+        return cast("Tier", Recorded(tier, _process.recordings))
+    return tier
 
 
 def _own_tier(policy: CachePolicy | None) -> Tier | NoStore:
@@ -293,6 +306,91 @@ def attach(resource: ProgramCache, *, secret: bytes = b"") -> Attached:
     store = ForeignStore(resource, secret=secret)
     _process.attached.append(store)
     return Attached(_process.attached, store)
+
+
+def record(path: str | os.PathLike[str] | None = None) -> Recording:
+    """Write down every look-up from now on, for :func:`tune` and ``cuplate cache tune``.
+
+    Calls of the hot path are told of as well, and stay on it. Counts are the same as without.
+
+    Parameters
+    ----------
+    path : path, optional
+        File to append to; several processes may write to one. Default: keep it in memory.
+
+    Returns
+    -------
+    Recording
+        Close it, or use it in ``with``, to stop. ``read()`` gives what there is.
+
+    Raises
+    ------
+    CacheError
+        The file cannot be written, or holds something else than a trace.
+    """
+    from cuplate.cache.recording import Recording
+
+    recording = Recording(
+        None if path is None else os.fspath(path), policy=current_policy(), loaded=_loaded, detach=_detach
+    )
+    _change_recordings(lambda recordings: (*recordings, recording))
+    return recording
+
+
+def _loaded() -> list[Entry[Any]]:
+    """What is in the memory tier, least recently used first."""
+    return sorted(_process.memory or (), key=lambda entry: entry.tick)
+
+
+def _detach(recording: Recording) -> None:
+    _change_recordings(lambda recordings: tuple(other for other in recordings if other is not recording))
+
+
+def _change_recordings(change: Callable[[tuple[Recording, ...]], tuple[Recording, ...]]) -> None:
+    """Change who is told of look-ups."""
+    with _process.lock:
+        _process.recordings = change(_process.recordings)
+        watch(*_process.recordings)
+
+
+def _follow_environment() -> None:
+    """Begin the trace that CUPLATE_TRACE asks for, at the first look-up of the process."""
+    if _process.traced:
+        return
+    _process.traced = True
+    path = config.settings("trace").trace
+    if path is not None:
+        try:
+            record(path)
+        except CacheError as error:  # a trace never stands in the way of a call
+            warn_once(path, "trace", f"cuplate: {error}")
+
+
+def tune(*sources: str | os.PathLike[str], **choice: Any) -> Tuning:
+    """Replay traces against every policy and size.
+
+    Parameters
+    ----------
+    *sources : path
+        Files that :func:`record`, or ``CUPLATE_TRACE``, has written.
+    **choice : object
+        ``memory_sizes``, ``memory_kernels``, ``disk_sizes``, ``evictions``, ``time_to_live_s``; see
+        :func:`cuplate.cache.tuning.tune`.
+
+    Returns
+    -------
+    Tuning
+        Miss-ratio curves, the smallest sizes that do, and what fills the cache; ``print`` shows it.
+
+    Raises
+    ------
+    CacheError
+        There is no trace to read.
+    """
+    from cuplate.cache.trace import read_trace
+    from cuplate.cache.tuning import tune
+
+    return tune(read_trace(*sources), **choice)
 
 
 def clear(*, memory: bool = True, disk: bool = True) -> int:
@@ -457,4 +555,10 @@ def exclusive() -> Iterator[Cache]:
         ``stats``, ``reset``, ``clear`` and ``info``; the holder's own ``clear`` does not wait.
     """
     with _process.gate.exclusive():
-        yield Cache()
+        for recording in _process.recordings:
+            recording.gate(shut=True)
+        try:
+            yield Cache()
+        finally:
+            for recording in _process.recordings:
+                recording.gate(shut=False)

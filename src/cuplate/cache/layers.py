@@ -295,18 +295,22 @@ class Layered:
 
     def get(self, key: bytes, *, again: bool = False) -> bytes | None:
         """From the writable tier, else from the first layer that has it."""
+        return self.find(key, again=again)[0]
+
+    def find(self, key: bytes, *, again: bool = False) -> tuple[bytes | None, bool]:
+        """As `get`, and whether it came from below the writable tier."""
         payload = self.top.get(key, again=True)
         if payload is not None:
-            return payload
+            return payload, False
         start, errors = perf_counter(), 0
         for look in (*(layer.get for layer in self.layers), *(other.look for other in self.others)):
             payload, failed = look(key)
             errors += failed
             if payload is not None:
                 count("disk", hits=1, errors=errors, read_bytes=len(payload), seconds=perf_counter() - start)
-                return payload
+                return payload, True
         count("disk", misses=not again, errors=errors, seconds=perf_counter() - start)
-        return None
+        return None, False
 
     def put(self, key: bytes, payload: bytes, *, tag: str = "") -> bool:
         """Into the writable tier, and the others."""

@@ -10,12 +10,12 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Callable, Hashable, Iterator
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from cuplate.cache.counts import count
 from cuplate.cache.gate import Gate
 
-__all__ = ["Entry", "MemoryTier", "next_tick"]
+__all__ = ["Entry", "MemoryTier", "Watcher", "next_tick", "watch"]
 
 V = TypeVar("V")
 
@@ -45,6 +45,49 @@ class Entry(Generic[V]):
 
     def __repr__(self) -> str:
         return f"Entry(key={self.key!r}, tick={self.tick})"
+
+
+class Watcher(Protocol):
+    """Somebody who is told what happens in the tiers of loaded kernels, see :func:`watch`. Nothing of it may raise."""
+
+    def used(self, key: Any) -> None:
+        """An entry was put or found, or a plan that leads to it was run."""
+
+    def missed(self, key: Any) -> None:
+        """A look-up found nothing."""
+
+    def kept(self, entry: Entry[Any]) -> None:
+        """An entry was put that was not there."""
+
+    def dropped(self, key: Any) -> None:
+        """An entry is to be out, though there may be room, whether or not it was in; None for all of them."""
+
+
+_TICK: Any = Entry.__dict__["tick"]  # the slot itself
+_watchers: tuple[Watcher, ...] = ()
+
+
+def watch(*watchers: Watcher) -> None:
+    """Tell these, and nobody else, what happens from now on; with none, what there was before is there again.
+
+    The hot path is told of as well, and not by its code, which stores a tick in the entry that it runs and is the same
+    in either case: as long as somebody watches, that attribute is a property which tells. Else it is a plain slot, and
+    costs what a plain slot costs.
+
+    Parameters
+    ----------
+    *watchers : Watcher
+    """
+    global _watchers
+    _watchers = watchers
+    told = tuple(watcher.used for watcher in watchers)
+
+    def store(entry: Entry[Any], tick: int, put: Callable[[Entry[Any], int], None] = _TICK.__set__) -> None:
+        put(entry, tick)
+        for tell in told:
+            tell(entry.key)
+
+    Entry.tick = property(_TICK.__get__, store) if watchers else _TICK  # type: ignore[assignment, misc]
 
 
 class MemoryTier(Generic[V]):
@@ -92,13 +135,15 @@ class MemoryTier(Generic[V]):
         """
         self._on_evict.append(callback)
 
-    def get(self, key: Hashable) -> Entry[V] | None:
+    def get(self, key: Hashable, *, again: bool = False) -> Entry[V] | None:
         """The entry under a key, now the most recently used; counted as a hit or a miss.
 
         Parameters
         ----------
         key : hashable
             Content key and device.
+        again : bool
+            A second look after a miss, before the load: if it misses too, that is not counted as another miss.
 
         Returns
         -------
@@ -112,7 +157,9 @@ class MemoryTier(Generic[V]):
                 entry.tick = next_tick()
         seconds = time.perf_counter() - start
         if entry is None:
-            count("memory", misses=1, seconds=seconds)
+            count("memory", misses=not again, seconds=seconds)
+            for watcher in () if again else _watchers:
+                watcher.missed(key)
         else:
             count("memory", hits=1, seconds=seconds)
         return entry
@@ -134,8 +181,14 @@ class MemoryTier(Generic[V]):
         """
         with self.gate.mutex:
             known = self._entries.get(key)
-            entry = self._entries[key] = Entry(value, key) if known is None else known
-            entry.tick = next_tick()
+            if known is None:
+                entry = self._entries[key] = Entry(value, key)  # its first tick is in it
+            else:
+                entry = known
+                entry.tick = next_tick()
+        if known is None:
+            for watcher in _watchers:
+                watcher.kept(entry)
         # Counted with no lock held: a fork takes this lock and that of the counts in no particular order.
         count("memory", puts=known is None)
         self.trim(spare=entry)
@@ -156,6 +209,8 @@ class MemoryTier(Generic[V]):
         """
         with self.gate.mutex:
             entry = self._entries.pop(key, None)
+        for watcher in _watchers:  # of one that is not here too: a larger tier might have it
+            watcher.dropped(key)
         if entry is not None:
             self._tell([entry])
         return entry is not None
@@ -197,6 +252,8 @@ class MemoryTier(Generic[V]):
         with self.gate.passing():
             gone = list(self._entries.values())
             self._entries.clear()
+        for watcher in _watchers:
+            watcher.dropped(None)
         self._tell(gone)
         return len(gone)
 

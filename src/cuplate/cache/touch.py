@@ -10,7 +10,7 @@ from typing import Any
 
 from cuplate.cache.reader import connect
 
-__all__ = ["MOST_TOUCHES", "STEP_S", "Uses", "first_stamp", "touch", "write_touches"]
+__all__ = ["DUE_KEYS", "DUE_S", "MOST_TOUCHES", "STEP_S", "Uses", "first_stamp", "touch", "write_touches"]
 
 MOST_TOUCHES = 4096
 """Keys that a process remembers; beyond that the earliest is forgotten."""
@@ -18,9 +18,10 @@ MOST_TOUCHES = 4096
 STEP_S = 1e-6
 """Between the stamps of two uses, seconds."""
 
-# A use dirties a page, so puts that need no order leave it alone; other processes are to know of it all the same.
-_DUE_KEYS = 512
-_DUE_S = 30.0
+DUE_KEYS, DUE_S = 512, 30.0
+"""Uses of so many keys, or the first of them so many seconds old, are written down by any put: a use dirties a page, so
+puts that need no order leave it alone, but other processes are to know."""
+
 _LATEST_S = 4e9  # the year 2096: later stamps were planted, and above them doubles no longer tell microseconds
 _POLL_S = 0.002
 _TOUCH = "UPDATE Cache SET access_time = ?, access_count = access_count + ? WHERE key = ? AND raw = 1"
@@ -57,7 +58,7 @@ class Uses:
         """What is remembered, to be written down, and whether that is due; nothing is remembered then."""
         with self._lock:
             taken, self._times = self._times, {}
-            due = len(taken) >= _DUE_KEYS or (bool(taken) and time.monotonic() - self._since >= _DUE_S)
+            due = len(taken) >= DUE_KEYS or (bool(taken) and time.monotonic() - self._since >= DUE_S)
             return taken, due
 
     def put_back(self, taken: Mapping[bytes, int]) -> None:

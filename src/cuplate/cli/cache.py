@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from cuplate.cli import change, explain, look
+from cuplate.cli import change, explain, look, tune
 
 __all__ = ["app"]
 
@@ -24,3 +24,4 @@ app.command()(change.prune)
 app.command()(change.clear)
 app.command()(change.export)
 app.command("import")(change.import_)
+app.command()(tune.tune)
