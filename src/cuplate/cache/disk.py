@@ -2,7 +2,8 @@
 
 Every entry is sealed and stands in one SQLite row. Reads go through a private connection (``reader.py``); diskcache is
 imported and opened at the first write (``engine.py``). Whatever goes wrong is a miss, a count and at most one warning
-per cause; ``faults.py`` says what each error leads to.
+per cause; ``faults.py`` says what each error leads to. What a hit does not need is imported where it is needed: a fresh
+process waits for the import.
 """
 
 from __future__ import annotations
@@ -18,7 +19,6 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from cuplate import events
 from cuplate.cache import fork
 from cuplate.cache.counts import count
 from cuplate.cache.directory import (
@@ -31,7 +31,6 @@ from cuplate.cache.directory import (
     set_aside,
 )
 from cuplate.cache.faults import Fault, classify
-from cuplate.cache.flight import NodeFlights
 from cuplate.cache.health import Health
 from cuplate.cache.reader import DATABASE, Identity, Reader, identity
 from cuplate.cache.touch import Uses, write_touches
@@ -39,6 +38,7 @@ from cuplate.seal import seal, unseal
 
 if TYPE_CHECKING:
     from cuplate.cache.engine import Engine
+    from cuplate.cache.flight import NodeFlights
     from cuplate.cache.listing import Listed
     from cuplate.cache.pruning import Pruned
 
@@ -87,8 +87,6 @@ class DiskTier:
     ----------
     directory : str
         The store's own folder.
-    flights : NodeFlights or None
-        The lock of every key.
     """
 
     def __init__(
@@ -114,13 +112,7 @@ class DiskTier:
         self._uses = Uses()
         self._remembers = False
         self._secret = secret
-        self.flights = (
-            NodeFlights(
-                f"{self.directory}.flights", cap_s=flight_wait_s, keyed=bool(secret), useful=self._health.may_write
-            )
-            if single_flight
-            else None
-        )
+        self._single_flight, self._flight_wait_s = single_flight, flight_wait_s
         self._write_wait_s, self._read_wait_s = write_wait_s, read_wait_s
         # Two locks, so that a get never waits for a put. Re-entrant: a finalizer may look up while we hold one.
         self._reading, self._writing = threading.RLock(), threading.RLock()
@@ -131,6 +123,20 @@ class DiskTier:
         self._engine_identity: Identity | None = None
         self._busy_writes = 0
         fork.register(self)
+
+    @property
+    def flights(self) -> NodeFlights | None:
+        """The lock of every key; None where each process compiles for itself."""
+        if not self._single_flight:
+            return None
+        found: NodeFlights | None = self.__dict__.get("_flights")
+        if found is None:
+            from cuplate.cache.flight import NodeFlights  # a hit asks for none
+
+            place, keyed = f"{self.directory}.flights", bool(self._secret)
+            made = NodeFlights(place, cap_s=self._flight_wait_s, keyed=keyed, useful=self._health.may_write)
+            found = self.__dict__.setdefault("_flights", made)  # one for all threads
+        return found
 
     def __repr__(self) -> str:
         return f"DiskTier({self.base!r}, limit_bytes={self.limit_bytes}, state={self.state()!r})"
@@ -192,6 +198,10 @@ class DiskTier:
         return stored
 
     def _tell_evicted(self, evicted: list[tuple[bytes, str, int]]) -> None:
+        if not evicted:
+            return
+        from cuplate import events
+
         for gone, function, size in evicted:
             events.emit("evict", function, key=gone.hex(), tier="disk", bytes=size, limit_bytes=self.limit_bytes)
         self._health.evicted(len(evicted), self.limit_bytes)

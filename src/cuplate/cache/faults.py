@@ -6,9 +6,6 @@ import errno
 import warnings
 from enum import Enum
 
-from cuplate import events
-from cuplate.errors import CacheError, CacheWarning
-
 __all__ = ["Fault", "Refused", "classify", "tell", "warn_once"]
 
 
@@ -106,6 +103,9 @@ def warn_once(directory: str, cause: str, message: str) -> None:
     if (directory, cause) in _said:
         return
     _said.add((directory, cause))
+    from cuplate import events
+    from cuplate.errors import CacheWarning
+
     try:
         events.say(message)
         warnings.warn(CacheWarning(message), stacklevel=events.caller_depth())
@@ -129,6 +129,8 @@ def tell(on_error: str, directory: str, cause: str, message: str) -> None:
         With ``"raise"``.
     """
     if on_error == "raise":
+        from cuplate.errors import CacheError
+
         raise CacheError(message.removeprefix("cuplate: "), directory=directory, cause=cause)
     if on_error == "warn":
         warn_once(directory, cause, message)

@@ -6,9 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 
-from cuplate import events
 from cuplate.cache.faults import Fault, classify, tell
-from cuplate.errors import CacheError
 
 __all__ = ["Health"]
 
@@ -115,6 +113,8 @@ class Health:
         fault = fault or classify(error)
         if fault is Fault.ABSENT and not writing:
             return 0
+        from cuplate.errors import CacheError
+
         try:
             self._handle(fault, error, writing, answer)
         except CacheError as told:  # on_error="raise"
@@ -168,6 +168,8 @@ class Health:
     def _say_full(self, what: str) -> None:
         if self.directory not in _full:  # counted always, said once
             _full.add(self.directory)
+            from cuplate import events
+
             events.say(f"cuplate: the disk cache {self.directory} is full {what}", level="info")
 
     def warn(self, cause: str, what: str) -> None:
