@@ -38,7 +38,7 @@ def type_(session: nox.Session) -> None:
 def test(session: nox.Session) -> None:
     """All that needs no GPU, on every supported Python that is installed."""
     session.install("-e", ".[nvrtc,cpu,test]")
-    session.run("python", "-m", "pytest", *session.posargs)
+    session.run("python", "-m", "pytest", "-n", "auto", *session.posargs)
 
 
 @nox.session

@@ -107,6 +107,8 @@ class Settings:
     frozen, single_flight : bool or None
     trace : str or None
         File of a trace.
+    metrics : str or None
+        File of the OpenMetrics text that a process leaves at its end.
     explain : bool
         One line on stderr for each look-up that left memory.
     require_gpu : bool
@@ -136,6 +138,7 @@ class Settings:
     flight_wait_s: float | None = None
     on_error: str | None = None
     trace: str | None = None
+    metrics: str | None = None
     explain: bool = False
     require_gpu: bool = False
     cpu_check: str = "full"
@@ -291,6 +294,7 @@ _READERS: dict[str, tuple[str, Callable[[str, str], Any]]] = {
     "flight_wait_s": ("CUPLATE_FLIGHT_WAIT", parse_time),
     "on_error": ("CUPLATE_ON_ERROR", _choice("on_error")),
     "trace": ("CUPLATE_TRACE", _text),
+    "metrics": ("CUPLATE_METRICS", _text),
     "explain": ("CUPLATE_EXPLAIN", _switch),
     "require_gpu": ("CUPLATE_REQUIRE_GPU", _switch),
     "cpu_check": ("CUPLATE_CPU_CHECK", _check_mode),
@@ -309,7 +313,7 @@ VARIABLES: Mapping[str, str] = {
 _KEYS = {
     "directory" if name == "cache_dir" else name: name
     for name in _READERS
-    if name not in ("cache_secret", "require_gpu", "trace")  # a trace belongs to a run, not to a project
+    if name not in ("cache_secret", "require_gpu", "trace", "metrics")  # the last two belong to a run, not to a project
 }
 """Key of ``[tool.cuplate]`` -> setting: the names of `CachePolicy` and of `Settings`."""
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -76,3 +79,30 @@ def test_histograms_only_when_asked_for() -> None:
 def test_the_text_ends_as_it_must() -> None:
     """Whoever reads half of it can tell."""
     assert openmetrics().endswith("\n# EOF\n")
+
+
+def program(code: str, metrics: str) -> subprocess.CompletedProcess[str]:
+    """A process that is asked for its metrics."""
+    environment = {**os.environ, "CUPLATE_METRICS": metrics}
+    return subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+
+
+LOOK = "from cuplate.cache import disk_tier; disk_tier().get(b'k' * 32)"
+
+
+def test_a_process_leaves_its_metrics_at_its_end(tmp_path: Path) -> None:
+    """Histograms included, in one piece, in a file of its own where the name says so; none without a look-up."""
+    assert program("import cuplate.cache", str(tmp_path / "none")).stderr == ""
+    assert program(LOOK, str(tmp_path / "one-{pid}.prom")).stderr == ""
+    (left,) = [path for path in tmp_path.iterdir() if path.suffix == ".prom"]
+    assert left.stem.removeprefix("one-").isdigit()
+    found = {family.name: family for family in text_string_to_metric_families(left.read_text())}
+    assert value(found["cuplate_cache_misses"], tier="disk") == 1
+    assert [s.value for s in found["cuplate_operation_seconds"].samples if s.name.endswith("_count")] == [1]
+    assert not (tmp_path / "none").exists()
+
+
+def test_metrics_that_cannot_be_written_are_a_warning(tmp_path: Path) -> None:
+    """The program ends as it would."""
+    done = program(LOOK, str(tmp_path / "nowhere" / "file"))
+    assert "CacheWarning: cuplate: the metrics cannot be written" in done.stderr

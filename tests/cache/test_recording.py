@@ -28,7 +28,7 @@ KEYS = [(bytes([n]) * 32, 0) for n in range(8)]
 def memory_of_its_own(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """No loaded kernels, and nobody who listens, before and after."""
     monkeypatch.setattr(front._process, "memory", None)
-    monkeypatch.setattr(front._process, "traced", False)
+    monkeypatch.setattr(front._process, "followed", False)
     monkeypatch.setattr("cuplate.cache.faults._said", set())  # nothing has been warned of yet
     yield
     for recording in front._process.recordings:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import threading
 from collections.abc import Callable, Iterator
@@ -119,7 +120,7 @@ class _Process:
         self.disks: dict[EffectivePolicy, Tier] = {}
         self.attached: list[ForeignStore] = []
         self.recordings: tuple[Recording, ...] = ()
-        self.traced = False  # whether CUPLATE_TRACE has been looked at
+        self.followed = False  # whether CUPLATE_TRACE and CUPLATE_METRICS have been looked at
         fork.register(self)
 
     def before_fork(self) -> None:
@@ -354,16 +355,30 @@ def _change_recordings(change: Callable[[tuple[Recording, ...]], tuple[Recording
 
 
 def _follow_environment() -> None:
-    """Begin the trace that CUPLATE_TRACE asks for, at the first look-up of the process."""
-    if _process.traced:
+    """Begin the trace and the measuring that the environment asks for, at the first look-up of the process."""
+    if _process.followed:
         return
-    _process.traced = True
-    path = config.settings("trace").trace
-    if path is not None:
+    _process.followed = True
+    asked = config.settings("trace", "metrics")
+    if asked.trace is not None:
         try:
-            record(path)
+            record(asked.trace)
         except CacheError as error:  # a trace never stands in the way of a call
-            warn_once(path, "trace", f"cuplate: {error}")
+            warn_once(asked.trace, "trace", f"cuplate: {error}")
+    if asked.metrics is not None:
+        measured, path = latencies(), asked.metrics.replace("{pid}", str(os.getpid()))
+        atexit.register(_leave_metrics, measured, os.path.abspath(path))
+
+
+def _leave_metrics(measured: Latencies, path: str) -> None:
+    """Write the text of the whole process, so that who collects it never reads half of it."""
+    try:
+        text = _expose(measured)
+        with open(f"{path}.{os.getpid()}", "w", encoding="utf-8") as file:
+            file.write(text)
+        os.replace(file.name, path)
+    except Exception as error:
+        warn_once(path, "metrics", f"cuplate: the metrics cannot be written: {error}")
 
 
 def tune(*sources: str | os.PathLike[str], **choice: Any) -> Tuning:
@@ -525,12 +540,15 @@ def openmetrics() -> str:
     str
         To be served as :data:`cuplate.cache.exposition.CONTENT_TYPE`, or written to a file that is collected.
     """
-    from cuplate.cache.exposition import expose
     from cuplate.cache.latency import running
 
-    measured = running()
-    histograms = measured[0].histograms() if measured else ()
-    return expose(stats(all_threads=True), info(), histograms)
+    return _expose(*running()[:1])
+
+
+def _expose(measured: Latencies | None = None) -> str:
+    from cuplate.cache.exposition import expose
+
+    return expose(stats(all_threads=True), info(), measured.histograms() if measured is not None else ())
 
 
 class Cache:
