@@ -18,6 +18,7 @@ pyproject.toml may (see ``project.py``), under the names of `CachePolicy` and `S
 ``CUPLATE_FLIGHT_WAIT``     time        longest wait for another process's compile
 ``CUPLATE_ON_ERROR``        choice      when the disk cache fails: ``warn``, ``ignore``, ``raise``
 ``CUPLATE_TRACE``           path        file to which every look-up is written down, see ``cuplate.cache.record``
+``CUPLATE_METRICS``         path        where a process leaves its OpenMetrics text at its end; ``{pid}`` is its number
 ``CUPLATE_CONFIG``          path        a pyproject.toml to read instead of the nearest; ``off`` for none
 ``CUPLATE_EXPLAIN``         0 or 1      print one line per miss
 ``CUPLATE_CPU_CHECK``       choice      what the CPU backend looks for: ``full``, ``bounds``, ``off``
