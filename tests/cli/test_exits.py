@@ -107,7 +107,8 @@ def test_a_closed_pipe_ends_quietly(directory: Path) -> None:
 def test_an_interrupt_is_130() -> None:
     """Ctrl-C inside a long command."""
     code = (
-        "import sys, cuplate.cli.store as store\n"
+        "import signal, sys, cuplate.cli.store as store\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # which a shell's background jobs are without
         "def slow(*_): print('started', flush=True); import time; time.sleep(60)\n"
         "store.wrong_with = slow\n"
         "from cuplate.cli import main; main()\n"
