@@ -939,6 +939,8 @@ CUPLATE_EXPORT int cuplate_run(Launch* launch, Worker* w) {
     int timer = 0;
     bool ticking = start_ticking(launch, &timer);
     if (!ticking) __atomic_store_n(&launch->ticking, 1, __ATOMIC_RELAXED);
+    FloatingPoint process = get_floating_point();
+    set_floating_point(default_floating_point());
 #endif
 #ifdef CUPLATE_CHECK
     chk_launch_begin(w);
@@ -948,6 +950,7 @@ CUPLATE_EXPORT int cuplate_run(Launch* launch, Worker* w) {
     chk_launch_end(w);
 #endif
 #ifdef CUPLATE_SIGNALS
+    set_floating_point(process);
     if (ticking) stop_ticking(timer);
     if (slot) __atomic_store_n(&slot->thread, 0, __ATOMIC_RELEASE);
     sigaltstack(&before_us, nullptr);
