@@ -229,6 +229,33 @@ def test_dynamic_shared_memory_outside_of_functions(compiled, check):
     assert out.tolist() == a[::-1].tolist()
 
 
+ALIGNED = {
+    "__align__": (128, "extern __shared__ __align__(128) unsigned char part[];"),
+    "alignas in front": (1024, "alignas(1024) extern __shared__ float part[];"),
+    "alignas behind": (64, "extern __shared__ alignas(N * 16) T part[];"),
+    "type": (32, "extern __shared__ double4_32a part[];"),
+    "largest of several": (256, "extern __shared__ int first[]; extern __shared__ __align__(256) char part[];"),
+}
+
+
+@pytest.mark.parametrize("check", ["off", "full"])
+@pytest.mark.parametrize("form", ALIGNED)
+def test_dynamic_shared_memory_is_aligned_as_declared(compiled, form, check):
+    """By attribute or by type, however many bytes a launch asks for."""
+    alignment, declaration = ALIGNED[form]
+    text = f"""
+    template <class T, int N> __global__ void k(size_t* out) {{
+        {declaration}
+        out[0] = (size_t)part;
+    }}
+    """
+    kernel = compiled(text, "k<float, 4>", check=check)
+    for shared_bytes in (16, 48, 1000, 232448):
+        out = np.zeros(1, np.uint64)
+        assert not kernel(1, 1, out, shared_bytes=shared_bytes, check=check)
+        assert int(out[0]) % alignment == 0
+
+
 def test_dynamic_shared_memory_is_the_kernels_own(compiled):
     """A launch of another kernel does not leave its memory behind, whatever each declares."""
     inside = """

@@ -731,7 +731,7 @@ static void on_signal(int signal, void* info, void* context) {
         return;
     }
     note(w, Site{nullptr, 0}, "");
-    w->fault.access = signal == SIG_SEGV || signal == SIG_BUS ? fault_access(context) : 0;
+    w->fault.access = signal == SIG_SEGV || signal == SIG_BUS ? fault_access(info, context) : 0;
     w->fault.signal = signal;
     w->fault.address = fault_address(info);
     w->fault.pc = context_register(context, true);
@@ -970,7 +970,14 @@ extern CUPLATE_HIDDEN __attribute__((weak)) char __ehdr_start[];  // made by the
 struct Info {
     unsigned abi, worker_bytes, launch_bytes, fault_offset, memory_offset, checked;
     void* base;
+    u64 dynamic_alignment;
 };
+
+static u64 dynamic_alignment = 16;
+
+extern "C" void cuplate_align_dynamic(size_t bytes) {
+    if (bytes > dynamic_alignment) dynamic_alignment = bytes;
+}
 
 CUPLATE_EXPORT void cuplate_info(Info* info) {
 #ifdef CUPLATE_CHECK
@@ -979,7 +986,7 @@ CUPLATE_EXPORT void cuplate_info(Info* info) {
     const unsigned checked = 0;
 #endif
     *info = Info{CUPLATE_ABI, sizeof(Worker), sizeof(Launch), __builtin_offsetof(Worker, fault),
-                 __builtin_offsetof(Worker, stacks), checked, __ehdr_start};
+                 __builtin_offsetof(Worker, stacks), checked, __ehdr_start, dynamic_alignment};
 }
 
 }  // namespace cuplate
