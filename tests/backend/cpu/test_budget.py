@@ -161,6 +161,11 @@ FAULTS = {
         "stack overflow",
         "",
     ),
+    "misaligned": (
+        "typedef float V __attribute__((vector_size(16))); *(volatile V*)(b + 1) = V{};",
+        "illegal access",
+        "misaligned",
+    ),
     "jump": ("((void (*)())(long long)(n))();", "illegal access", "null pointer"),
     "trap": ("__trap();", "trap", "__trap()"),
 }
@@ -282,7 +287,8 @@ def in_child(code: str) -> subprocess.CompletedProcess[str]:
 def test_how_the_process_rounds_is_neither_the_kernels_nor_lost(compiled, check):
     """A kernel rounds to nearest whatever the process has set, which is there again after a launch that was stopped."""
     divide = compiled(
-        'extern "C" __global__ void k(const float* a, float* b) { b[threadIdx.x] = a[threadIdx.x] / 3.0f; }', check=check
+        'extern "C" __global__ void k(const float* a, float* b) { b[threadIdx.x] = a[threadIdx.x] / 3.0f; }',
+        check=check,
     )
     endless = compiled(SPIN, check=check)
     a, b = np.ones(1, np.float32), np.zeros(1, np.float32)

@@ -158,12 +158,15 @@ static inline address_t context_register(void*, bool) {
 }
 #endif
 
-// 1 for a read, 2 for a write, 0 where the context does not say.
-static inline int fault_access(void* context) {
+// 1 for a read, 2 for a write, 0 where the context does not say; 3 where the fault is of no address: one that is not
+// aligned as the instruction asks, or not one of this processor's.
+static inline int fault_access(void* info, void* context) {
 #if defined(__linux__) && defined(__x86_64__)
+    enum { SI_KERNEL_ = 0x80 };
+    if (((int*)info)[2] == SI_KERNEL_) return 3;
     return ((address_t*)context)[5 + 19] & 2 ? 2 : 1;  // the page fault's error code
 #else
-    (void)context;
+    (void)info, (void)context;
     return 0;
 #endif
 }
