@@ -414,6 +414,16 @@ def test_multiply_add_is_one_operation(compiled):
     assert out[0] == np.float32(2**-24)
 
 
+@pytest.mark.parametrize("check", ["off", "full"])
+def test_multiply_add_is_two_operations_where_nothing_is_optimized(compiled, check):
+    """With ``debug`` NVRTC writes a product and a sum; so do both compilers, checked or not."""
+    text = 'extern "C" __global__ void k(const float* a, float* out) { out[0] = a[0] * a[1] + a[2]; }'
+    a = np.array([1 + 2**-12, 1 + 2**-12, -1 - 2**-11], np.float32)
+    out = np.ones(1, np.float32)
+    compiled(text, check=check, options=Options(debug=True))(1, 1, a, out, check=check)
+    assert out[0] == 0
+
+
 def test_arrays_that_overlap_stay_one_memory(compiled):
     """An output that is also an input, and one that begins in the middle of another."""
     text = """
