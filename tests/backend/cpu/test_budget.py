@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import gc
 import os
 import signal
@@ -160,6 +161,11 @@ FAULTS = {
         "stack overflow",
         "",
     ),
+    "misaligned": (
+        "typedef float V __attribute__((vector_size(16))); *(volatile V*)(b + 1) = V{};",
+        "illegal access",
+        "misaligned",
+    ),
     "jump": ("((void (*)())(long long)(n))();", "illegal access", "null pointer"),
     "trap": ("__trap();", "trap", "__trap()"),
 }
@@ -274,6 +280,32 @@ def in_child(code: str) -> subprocess.CompletedProcess[str]:
         text=True,
         timeout=120,
     )
+
+
+@pytest.mark.skipif(sys.platform != "linux" or os.uname().machine != "x86_64", reason="the number of a rounding mode")
+@pytest.mark.parametrize("check", ["off", "full"])
+def test_how_the_process_rounds_is_neither_the_kernels_nor_lost(compiled, check):
+    """A kernel rounds to nearest whatever the process has set, which is there again after a launch that was stopped."""
+    divide = compiled(
+        'extern "C" __global__ void k(const float* a, float* b) { b[threadIdx.x] = a[threadIdx.x] / 3.0f; }',
+        check=check,
+    )
+    endless = compiled(SPIN, check=check)
+    a, b = np.ones(1, np.float32), np.zeros(1, np.float32)
+    library = ctypes.CDLL(None)
+    toward_zero = 0xC00
+    try:
+        library.fesetround(toward_zero)
+        divide(1, 1, a, b, check=check)
+        with contextlib.suppress(BudgetExceeded):
+            endless(1, 1, np.zeros(1, np.int32), check=check, budget_s=0.1)
+        outside = (a / np.float32(3)).view(np.uint32)[0]
+        mode = library.fegetround()
+    finally:
+        library.fesetround(0)
+    assert b.view(np.uint32)[0] == 0x3EAAAAAB
+    assert outside == 0x3EAAAAAA
+    assert mode == toward_zero
 
 
 def test_faulthandler_still_reports_a_crash_that_is_not_a_kernels():

@@ -229,6 +229,33 @@ def test_dynamic_shared_memory_outside_of_functions(compiled, check):
     assert out.tolist() == a[::-1].tolist()
 
 
+ALIGNED = {
+    "__align__": (128, "extern __shared__ __align__(128) unsigned char part[];"),
+    "alignas in front": (1024, "alignas(1024) extern __shared__ float part[];"),
+    "alignas behind": (64, "extern __shared__ alignas(N * 16) T part[];"),
+    "type": (32, "extern __shared__ double4_32a part[];"),
+    "largest of several": (256, "extern __shared__ int first[]; extern __shared__ __align__(256) char part[];"),
+}
+
+
+@pytest.mark.parametrize("check", ["off", "full"])
+@pytest.mark.parametrize("form", ALIGNED)
+def test_dynamic_shared_memory_is_aligned_as_declared(compiled, form, check):
+    """By attribute or by type, however many bytes a launch asks for."""
+    alignment, declaration = ALIGNED[form]
+    text = f"""
+    template <class T, int N> __global__ void k(size_t* out) {{
+        {declaration}
+        out[0] = (size_t)part;
+    }}
+    """
+    kernel = compiled(text, "k<float, 4>", check=check)
+    for shared_bytes in (16, 48, 1000, 232448):
+        out = np.zeros(1, np.uint64)
+        assert not kernel(1, 1, out, shared_bytes=shared_bytes, check=check)
+        assert int(out[0]) % alignment == 0
+
+
 def test_dynamic_shared_memory_is_the_kernels_own(compiled):
     """A launch of another kernel does not leave its memory behind, whatever each declares."""
     inside = """
@@ -385,6 +412,16 @@ def test_multiply_add_is_one_operation(compiled):
     out = np.zeros(1, np.float32)
     compiled(text)(1, 1, a, out)
     assert out[0] == np.float32(2**-24)
+
+
+@pytest.mark.parametrize("check", ["off", "full"])
+def test_multiply_add_is_two_operations_where_nothing_is_optimized(compiled, check):
+    """With ``debug`` NVRTC writes a product and a sum; so do both compilers, checked or not."""
+    text = 'extern "C" __global__ void k(const float* a, float* out) { out[0] = a[0] * a[1] + a[2]; }'
+    a = np.array([1 + 2**-12, 1 + 2**-12, -1 - 2**-11], np.float32)
+    out = np.ones(1, np.float32)
+    compiled(text, check=check, options=Options(debug=True))(1, 1, a, out, check=check)
+    assert out[0] == 0
 
 
 def test_arrays_that_overlap_stay_one_memory(compiled):

@@ -11,8 +11,13 @@ from cuplate.backend.cpu.source import analyse, rewrite
 CHANGED = {
     "extern __shared__ float a[];": "CUPLATE_DYNAMIC_OUTSIDE(a, float);",
     "void f() { extern __shared__ float a[]; }": "void f() { CUPLATE_DYNAMIC_SHARED(a, float); }",
-    "void f() { extern __shared__ __align__(16) char a[]; }": "void f() { CUPLATE_DYNAMIC_SHARED(a, char); }",
-    "void f() { extern __align__(8) __shared__ T<a, b> x[]; }": "void f() { CUPLATE_DYNAMIC_SHARED(x, T<a, b>); }",
+    "void f() { extern __shared__ __align__(16) char a[]; }": (
+        "void f() { CUPLATE_DYNAMIC_ALIGNED(__align__(16), a, char); }"
+    ),
+    "void f() { alignas(N) extern __shared__ T a[]; }": "void f() { CUPLATE_DYNAMIC_ALIGNED(alignas(N), a, T); }",
+    "void f() { extern __align__(8) __shared__ T<a, b> x[]; }": (
+        "void f() { CUPLATE_DYNAMIC_ALIGNED(__align__(8), x, T<a, b>); }"
+    ),
     "void f() { __shared__ extern typename Q<T>::X x[]; }": "void f() { CUPLATE_DYNAMIC_SHARED(x, typename Q<T>::X); }",
     "void f() { extern __shared__ int x[][4]; }": "void f() { CUPLATE_DYNAMIC_SHARED(x, int[4]); }",
     "void f() { extern __shared__ T x[], y[]; }": (

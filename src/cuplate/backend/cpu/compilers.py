@@ -106,6 +106,8 @@ class HostCompiler:
         flags += ["-fno-tree-vectorize"] if self.family == "gcc" else ["-fno-vectorize", "-fno-slp-vectorize"]
         if checked:
             flags += ["-DCUPLATE_CHECK", *_CHECKED, *self._checked()]
+        if options.debug:
+            flags.append("-ffp-contract=off")  # as NVRTC: else clang's front end does what nothing behind it would
         if options.fast_math:
             # What --use_fast_math lets NVRTC do, less reassociation: it does not do that either.
             flags += ["-DCUPLATE_FAST_MATH", "-fno-signed-zeros", "-freciprocal-math", "-fno-trapping-math"]

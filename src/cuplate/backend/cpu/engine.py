@@ -34,7 +34,7 @@ from cuplate.backend.cpu.arrays import ArrayArgument, Guard, Guarded
 from cuplate.backend.cpu.faults import BudgetExceeded, KernelFault, Waiting, read_fault
 from cuplate.backend.cpu.interrupts import TICK_NS, answers_to_interrupts, signals
 from cuplate.backend.cpu.loading import load
-from cuplate.backend.cpu.memory import Worker
+from cuplate.backend.cpu.memory import PAGE, Worker
 from cuplate.backend.cpu.printed import show
 from cuplate.backend.cpu.regions import Checker
 from cuplate.backend.cpu.reports import Report
@@ -136,6 +136,7 @@ class Module:
         self.max_threads = min(MAX_THREADS, int(bounds())) if bounds is not None else MAX_THREADS
         dynamic = getattr(lib, "cuplate_dynamic", None)
         self._dynamic = None if dynamic is None else C.cast(dynamic, C.c_void_p).value
+        self._alignment = min(PAGE, int(info.dynamic_alignment))
         self._recipe = _ArgumentRecipe(self.argument_bytes)
         self._idle = _idle.setdefault(self._layout, [])
         self._checker = Checker(image, lib) if self.checked else None
@@ -220,7 +221,7 @@ class Module:
         try:
             while len(crew) < count:
                 crew.append(self._idle.pop() if self._idle else Worker(*self._layout))
-                crew[-1].prepare(block, shared_bytes)
+                crew[-1].prepare(block, shared_bytes, self._alignment)
             budget_ns = _NEVER_NS if budget_s > 1e9 else int(budget_s * 1e9)
             first = crew[0]
             LAUNCH.pack_into(

@@ -156,6 +156,7 @@ class BudgetExceeded(Exception):
         return f"the kernel was stopped after {self.seconds:g} s, with {self.blocks_done} of {self.blocks} blocks done"
 
 
+_NO_ADDRESS = 3  # Fault.access: the processor refused the address without saying which
 _NEAR_BYTES = 1 << 20  # an address further than this from an array has nothing to do with it
 
 
@@ -264,6 +265,8 @@ class _Reading:
                 detail = f"local variables and recursion of a thread take more than {STACK_BYTES >> 10} KiB"
                 return KernelFault("stack overflow", detail, **where)
         access = {1: "read", 2: "write"}.get(noted.access, "access")
+        if noted.access == _NO_ADDRESS:
+            return KernelFault("illegal access", "misaligned for its type, or at no address of this machine", **where)
         array, index, detail = self._place(noted.address)
         return KernelFault("illegal access", f"{access} {detail}", array=array, index=index, **where)
 

@@ -116,7 +116,7 @@ class Worker:
         self.guarded = 0
         self.block = (1, 1, 1)
 
-    def prepare(self, block: tuple[int, int, int], shared_bytes: int) -> None:
+    def prepare(self, block: tuple[int, int, int], shared_bytes: int, alignment: int = 16) -> None:
         """Guards the stacks of a block's threads and lets the dynamic shared memory end at its guard page."""
         memory = self.memory
         self.block = block
@@ -124,5 +124,5 @@ class Worker:
         while self.guarded < threads:
             guard(memory.stacks + self.guarded * memory.stack_stride)
             self.guarded += 1
-        memory.dynamic = self.shared_end - -(-shared_bytes // 16) * 16
+        memory.dynamic = self.shared_end - -(-shared_bytes // alignment) * alignment
         memory.dynamic_bytes = shared_bytes

@@ -132,7 +132,7 @@ class _Rewriter:
     def _step(self, at: int) -> int:
         token = self.tokens[at]
         if token.kind == "word":
-            if token.text in ("extern", "__shared__"):
+            if token.text in ("extern", "__shared__") or self._aligns_extern(at):
                 return self._shared(at)
             if token.text == "__launch_bounds__":
                 self._launch_bounds(at)
@@ -184,44 +184,59 @@ class _Rewriter:
             return at + 1
         if "extern" not in words or self.tokens[end].text != ";":
             return at + 1
-        declared = self._declarators(at, end)
+        declared, attributes = self._declarators(at, end)
         if not declared:
             return at + 1
         inside = self._in_function(at)
         self.outside = self.outside or not inside
         macro = "CUPLATE_DYNAMIC_SHARED" if inside else "CUPLATE_DYNAMIC_OUTSIDE"
-        new = " ".join(f"{macro}({name}, {kind});" for name, kind in declared)
+        if attributes and inside:
+            macro, attributes = "CUPLATE_DYNAMIC_ALIGNED", f"{attributes}, "
+        else:
+            attributes = ""  # the array outside is aligned to a page
+        new = " ".join(f"{macro}({attributes}{name}, {kind});" for name, kind in declared)
         start, stop = self.tokens[at].start, self.tokens[end].end
         self.edits.append((start, stop, new + self._line_ends(start, stop)))
         self.statement = end + 1
         return end + 1
 
+    def _aligns_extern(self, at: int) -> bool:
+        """Whether an attribute stands in front of ``extern``."""
+        while at < len(self.tokens) and self.tokens[at].text in _ATTRIBUTES:
+            at = self._behind_group(at + 1)
+            if at < len(self.tokens) and self.tokens[at].text == "extern":
+                return True
+        return False
+
     def _line_ends(self, start: int, stop: int) -> str:
         """As many line ends as the text has, continued where it is a macro's."""
         return "".join(re.findall(r"\\?\r?\n", self.text[start:stop]))
 
-    def _declarators(self, at: int, end: int) -> list[tuple[str, str]]:
-        """Name and type of each element of the arrays that a declaration declares."""
+    def _declarators(self, at: int, end: int) -> tuple[list[tuple[str, str]], str]:
+        """Name and type of each element of the arrays that a declaration declares, and what says their alignment."""
         kept: list[_Token] = []
+        attributes: list[_Token] = []
         while at < end:
             token = self.tokens[at]
             if token.text in _ATTRIBUTES:
-                at = self._behind_group(at + 1)
+                behind = self._behind_group(at + 1)
+                attributes += self.tokens[at:behind]
+                at = behind
                 continue
             if token.text not in ("extern", "__shared__"):
                 kept.append(token)
             at += 1
         first = next((i for i, t in enumerate(kept) if t.text == "["), 0)
         if first < 2 or kept[first - 1].kind != "word":
-            return []
+            return [], ""
         base = _joined(kept[: first - 1])
         declared = []
         for part in _split(kept[first - 1 :]):
             sizes = _joined(part[1:]).replace(" ", "")
             if part[0].kind != "word" or not sizes.startswith("[]"):
-                return []
+                return [], ""
             declared.append((part[0].text, base + sizes[2:]))
-        return declared
+        return declared, _joined(attributes)
 
     def _behind_group(self, at: int) -> int:
         """Index behind the parenthesis that closes the one at ``at``."""

@@ -7,7 +7,7 @@ import struct
 
 __all__ = ["LAUNCH", "Fault", "Info", "Launch", "Memory"]
 
-ABI = 7  # CUPLATE_ABI
+ABI = 8  # CUPLATE_ABI
 MAX_THREADS = 1024
 MAX_SHARED_BYTES = 232448  # what the largest GPU of today lends to a block (compute capability 9.0: 227 KiB)
 SHARED_GUARD_BYTES = 16384  # GUARD_BYTES
@@ -129,4 +129,5 @@ class Info(C.Structure):
         ("memory_offset", C.c_uint),
         ("checked", C.c_uint),
         ("base", C.c_void_p),
+        ("dynamic_alignment", C.c_uint64),
     )

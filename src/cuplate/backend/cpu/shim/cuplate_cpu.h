@@ -88,15 +88,18 @@ static constexpr int warpSize = 32;
 
 // source.py turns `extern __shared__ T name[];` into one of these, on the same line: in a function a pointer, so that the
 // memory can end at a guard page; elsewhere, where a pointer would be initialised once, an array of the image's own.
-#define CUPLATE_DYNAMIC_SHARED(name, ...) \
-    __attribute__((unused)) ::cuplate::type_of<__VA_ARGS__>* const name = (::cuplate::type_of<__VA_ARGS__>*)(::cuplate::self()->dynamic)
+#define CUPLATE_DYNAMIC_SHARED(name, ...) CUPLATE_DYNAMIC_ALIGNED(, name, __VA_ARGS__)
+#define CUPLATE_DYNAMIC_ALIGNED(attributes, name, ...)                                                          \
+    struct attributes cuplate_alignment_of_##name { ::cuplate::type_of<__VA_ARGS__>* pointer; };                \
+    __attribute__((unused)) ::cuplate::type_of<__VA_ARGS__>* const name = (::cuplate::type_of<__VA_ARGS__>*)(   \
+        ::cuplate::dynamic_memory<alignof(::cuplate::type_of<__VA_ARGS__>), alignof(cuplate_alignment_of_##name)>())
 
 #define CUPLATE_DYNAMIC_OUTSIDE(name, ...)                        \
     extern __attribute__((visibility("hidden"))) __thread ::cuplate::type_of<__VA_ARGS__> \
         name[] __asm__("cuplate_dynamic_memory")
 #define CUPLATE_DYNAMIC_MEMORY                                                                          \
     extern "C" {                                                                                        \
-    CUPLATE_HIDDEN __thread char cuplate_dynamic_memory[::cuplate::MAX_SHARED_BYTES] __attribute__((aligned(128))); \
+    CUPLATE_HIDDEN __thread char cuplate_dynamic_memory[::cuplate::MAX_SHARED_BYTES] __attribute__((aligned(4096))); \
     CUPLATE_EXPORT char* cuplate_dynamic() {                                                            \
         return cuplate_dynamic_memory;                                                                  \
     }                                                                                                   \
@@ -109,6 +112,18 @@ struct type_identity {
 };
 template <class T>
 using type_of = typename type_identity<T>::type;
+
+// Where dynamic shared memory begins is settled before a launch: what the image's kernels want of it is noted when it is
+// loaded, by a function for each alignment that a declaration names.
+template <size_t N>
+struct Alignment {
+    __attribute__((constructor, no_sanitize("thread"))) static void note() { cuplate_align_dynamic(N); }
+};
+template <size_t OF_TYPE, size_t DECLARED>
+CUPLATE_SHIM char* dynamic_memory() {
+    (void)&Alignment<(OF_TYPE > DECLARED ? OF_TYPE : DECLARED)>::note;
+    return self()->dynamic;
+}
 }  // namespace cuplate
 
 // ------------------------------------------------------------------------------------------- barriers and fences

@@ -31,6 +31,41 @@ unsigned long getauxval(unsigned long type);
 
 namespace cuplate {
 
+// How the processor rounds and what it does with subnormal numbers. A kernel is to run as on a GPU whatever the process
+// has set for itself (torch.set_flush_denormal, fesetround), in every thread alike. And a signal resets it: a launch that
+// is left from a handler would leave the process without what it had set.
+struct FloatingPoint {
+#ifdef __x86_64__
+    unsigned mxcsr;
+    unsigned short x87;
+#else
+    u64 fpcr;
+#endif
+};
+static inline FloatingPoint get_floating_point() {
+    FloatingPoint state;
+#ifdef __x86_64__
+    __asm__ volatile("stmxcsr %0\n\tfnstcw %1" : "=m"(state.mxcsr), "=m"(state.x87));
+#else
+    __asm__ volatile("mrs %0, fpcr" : "=r"(state.fpcr));
+#endif
+    return state;
+}
+static inline void set_floating_point(FloatingPoint state) {
+#ifdef __x86_64__
+    __asm__ volatile("ldmxcsr %0\n\tfldcw %1" : : "m"(state.mxcsr), "m"(state.x87) : "memory");
+#else
+    __asm__ volatile("msr fpcr, %0" : : "r"(state.fpcr) : "memory");
+#endif
+}
+static inline FloatingPoint default_floating_point() {
+#ifdef __x86_64__
+    return FloatingPoint{0x1f80, 0x37f};  // to nearest, nothing flushed, no exception traps
+#else
+    return FloatingPoint{0};
+#endif
+}
+
 typedef void (*SignalHandler)(int, void* info, void* context);
 
 #ifdef __linux__
@@ -123,12 +158,15 @@ static inline address_t context_register(void*, bool) {
 }
 #endif
 
-// 1 for a read, 2 for a write, 0 where the context does not say.
-static inline int fault_access(void* context) {
+// 1 for a read, 2 for a write, 0 where the context does not say; 3 where the fault is of no address: one that is not
+// aligned as the instruction asks, or not one of this processor's.
+static inline int fault_access(void* info, void* context) {
 #if defined(__linux__) && defined(__x86_64__)
+    enum { SI_KERNEL_ = 0x80 };
+    if (((int*)info)[2] == SI_KERNEL_) return 3;
     return ((address_t*)context)[5 + 19] & 2 ? 2 : 1;  // the page fault's error code
 #else
-    (void)context;
+    (void)info, (void)context;
     return 0;
 #endif
 }

@@ -731,7 +731,7 @@ static void on_signal(int signal, void* info, void* context) {
         return;
     }
     note(w, Site{nullptr, 0}, "");
-    w->fault.access = signal == SIG_SEGV || signal == SIG_BUS ? fault_access(context) : 0;
+    w->fault.access = signal == SIG_SEGV || signal == SIG_BUS ? fault_access(info, context) : 0;
     w->fault.signal = signal;
     w->fault.address = fault_address(info);
     w->fault.pc = context_register(context, true);
@@ -939,6 +939,8 @@ CUPLATE_EXPORT int cuplate_run(Launch* launch, Worker* w) {
     int timer = 0;
     bool ticking = start_ticking(launch, &timer);
     if (!ticking) __atomic_store_n(&launch->ticking, 1, __ATOMIC_RELAXED);
+    FloatingPoint process = get_floating_point();
+    set_floating_point(default_floating_point());
 #endif
 #ifdef CUPLATE_CHECK
     chk_launch_begin(w);
@@ -948,6 +950,7 @@ CUPLATE_EXPORT int cuplate_run(Launch* launch, Worker* w) {
     chk_launch_end(w);
 #endif
 #ifdef CUPLATE_SIGNALS
+    set_floating_point(process);
     if (ticking) stop_ticking(timer);
     if (slot) __atomic_store_n(&slot->thread, 0, __ATOMIC_RELEASE);
     sigaltstack(&before_us, nullptr);
@@ -967,7 +970,14 @@ extern CUPLATE_HIDDEN __attribute__((weak)) char __ehdr_start[];  // made by the
 struct Info {
     unsigned abi, worker_bytes, launch_bytes, fault_offset, memory_offset, checked;
     void* base;
+    u64 dynamic_alignment;
 };
+
+static u64 dynamic_alignment = 16;
+
+extern "C" void cuplate_align_dynamic(size_t bytes) {
+    if (bytes > dynamic_alignment) dynamic_alignment = bytes;
+}
 
 CUPLATE_EXPORT void cuplate_info(Info* info) {
 #ifdef CUPLATE_CHECK
@@ -976,7 +986,7 @@ CUPLATE_EXPORT void cuplate_info(Info* info) {
     const unsigned checked = 0;
 #endif
     *info = Info{CUPLATE_ABI, sizeof(Worker), sizeof(Launch), __builtin_offsetof(Worker, fault),
-                 __builtin_offsetof(Worker, stacks), checked, __ehdr_start};
+                 __builtin_offsetof(Worker, stacks), checked, __ehdr_start, dynamic_alignment};
 }
 
 }  // namespace cuplate

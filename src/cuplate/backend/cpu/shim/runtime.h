@@ -12,7 +12,7 @@
 #define CUPLATE_HIDDEN __attribute__((visibility("hidden")))
 
 // Bumped whenever a structure below changes: engine.py refuses an image of another layout.
-#define CUPLATE_ABI 7
+#define CUPLATE_ABI 8
 
 namespace cuplate {
 
@@ -121,7 +121,7 @@ struct Fault {
     int signal;
     address_t address;   // of an illegal access
     address_t pc, stack_pointer;
-    int access;          // 1 read, 2 write, 0 unknown
+    int access;          // 1 read, 2 write, 0 unknown, 3 no address
     unsigned thread;     // index in the block
     unsigned waiting_count;
     uint3 block;
@@ -245,6 +245,8 @@ void cuplate_print_integer(u64 value);
 void cuplate_print_real(double value);
 void cuplate_print_text(const char* text);
 void cuplate_print_end();
+// While the image is loaded: a declaration of dynamic shared memory wants this alignment.
+void cuplate_align_dynamic(size_t bytes);
 // Copies that the checker does not see.
 void cuplate_copy(volatile void* to, const volatile void* from, unsigned bytes);
 #pragma GCC visibility pop
