@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import random
 import sqlite3
@@ -328,6 +329,29 @@ def test_a_child_leaves_the_uses_to_its_parent(tmp_path: Path) -> None:
     assert tier.flush()
     with closing(sqlite3.connect(os.path.join(tier.directory, "cache.db"))) as connection:
         assert connection.execute("SELECT SUM(access_count) FROM Cache").fetchone() == (1,)
+
+
+@pytest.mark.parametrize("method", ["fork", "forkserver"])
+def test_a_worker_of_multiprocessing_writes_its_uses_down(tmp_path: Path, method: str) -> None:
+    """Though such a process ends without atexit: what workers read is not the first to go."""
+    if method not in multiprocessing.get_all_start_methods():
+        pytest.skip(f"no {method} here")
+    tier = full(tmp_path, "least-recently-used")
+    tier.get(key(2))
+    worker = multiprocessing.get_context(method).Process(target=_use, args=(str(tmp_path),))
+    worker.start()
+    worker.join()
+    assert uses_of(tier)[-1] == 1
+    tier.put(key(10), bytes(1000))
+    assert held(tier) == [0, *range(2, 11)]
+
+
+def _use(base: str) -> None:
+    _kept.append(DiskTier(base, limit_bytes=10 * SIZE))
+    assert _kept[-1].get(key(0))
+
+
+_kept: list[DiskTier] = []
 
 
 # ---- prune -----------------------------------------------------------------------------------------------------------

@@ -8,7 +8,6 @@ process waits for the import.
 
 from __future__ import annotations
 
-import atexit
 import math
 import os
 import threading
@@ -394,7 +393,8 @@ class DiskTier:
         self._uses.note(key)
         if not self._remembers:  # the first use: what is noted is written down at exit
             self._remembers = True
-            _flush_at_exit(self)
+            _used.add(self)
+            fork.at_exit(_flush_all)
 
     # ---- reading -------------------------------------------------------------------------------------------------
 
@@ -684,12 +684,6 @@ _abandoned: list[object] = []
 
 
 _used: weakref.WeakSet[DiskTier] = weakref.WeakSet()
-
-
-def _flush_at_exit(tier: DiskTier) -> None:
-    if not _used:
-        atexit.register(_flush_all)
-    _used.add(tier)
 
 
 def _flush_all() -> None:
