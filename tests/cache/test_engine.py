@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import random
 import sqlite3
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 from unittest.mock import patch
 
 import pytest
 
 from cuplate import events
 from cuplate.cache import DiskTier, configure, prune
+from cuplate.cache.engine import Engine
 from cuplate.cache.pruning import target_bytes
 from cuplate.cache.touch import MOST_TOUCHES, Uses
 from cuplate.errors import CacheError
@@ -30,9 +34,9 @@ def key(number: int) -> bytes:
     return number.to_bytes(32, "big")
 
 
-def full(base: Path, kind: str, *, entries: int = 10, **more: float) -> DiskTier:
+def full(base: Path, kind: str, *, entries: int = 10, **more: Any) -> DiskTier:
     """A tier that ten entries, 0 to 9, have filled; or one with fewer."""
-    tier = DiskTier(str(base), limit_bytes=10 * SIZE, eviction=kind, **more)  # type: ignore[arg-type]
+    tier = DiskTier(str(base), limit_bytes=10 * SIZE, eviction=kind, **more)
     for number in range(entries):
         assert tier.put(key(number), bytes(1000), tag="f")
     return tier
@@ -235,6 +239,57 @@ def test_uses_are_kept_for_the_next_put_when_a_put_fails(tmp_path: Path) -> None
     assert held(tier) == [0, *range(2, 11)]
 
 
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), OSError("no")])
+def test_uses_are_kept_when_a_put_ends_in_an_exception(tmp_path: Path, error: BaseException) -> None:
+    """An interrupt, or an error that was asked for with ``on_error="raise"``, takes none along."""
+    tier = full(tmp_path, "least-recently-used", on_error="raise", cooldown_s=0.0)
+    assert tier.get(key(0))
+    with patch.object(Engine, "write", side_effect=error), pytest.raises((KeyboardInterrupt, CacheError)):
+        tier.put(key(10), bytes(1000))
+    tier.put(key(10), bytes(1000))
+    assert held(tier) == [0, *range(2, 11)]
+
+
+class Overtaken:
+    """A lock that somebody else gets first, once."""
+
+    def __init__(self, lock: Any, somebody: Callable[[], object]) -> None:
+        self.lock, self.turns = lock, [somebody]
+
+    def acquire(self, timeout: float) -> bool:
+        """After the other's turn."""
+        if self.turns:
+            self.turns.pop()()
+        return bool(self.lock.acquire(timeout=timeout))
+
+    def release(self) -> None:
+        """As of any lock."""
+        self.lock.release()
+
+
+def test_a_put_that_waits_keeps_no_uses_from_one_that_evicts(tmp_path: Path) -> None:
+    """Of two threads that put, whoever evicts knows of every use."""
+    tier = full(tmp_path, "least-recently-used")
+    assert tier.get(key(0))
+    tier._writing = Overtaken(tier._writing, lambda: tier.put(key(10), bytes(1000)))  # type: ignore[assignment]
+    tier.put(key(11), bytes(1000))
+    assert held(tier) == [0, *range(3, 12)]
+
+
+def test_a_use_may_come_while_another_is_noted() -> None:
+    """A finalizer, or a handler of a signal, that looks up does not wait for its own thread."""
+    uses = Uses()
+
+    class Late(bytes):
+        def __hash__(self) -> int:
+            if not len(uses):
+                uses.note(key(1))
+            return super().__hash__()
+
+    uses.note(Late(key(0)))
+    assert uses.take()[0] == {key(0): 1, key(1): 1}
+
+
 def test_writing_uses_down_never_raises_and_never_waits_long(tmp_path: Path) -> None:
     """A lock that is held, a store that is gone: they are forgotten."""
     tier = full(tmp_path, "least-recently-used")
@@ -274,6 +329,29 @@ def test_a_child_leaves_the_uses_to_its_parent(tmp_path: Path) -> None:
     assert tier.flush()
     with closing(sqlite3.connect(os.path.join(tier.directory, "cache.db"))) as connection:
         assert connection.execute("SELECT SUM(access_count) FROM Cache").fetchone() == (1,)
+
+
+@pytest.mark.parametrize("method", ["fork", "forkserver"])
+def test_a_worker_of_multiprocessing_writes_its_uses_down(tmp_path: Path, method: str) -> None:
+    """Though such a process ends without atexit: what workers read is not the first to go."""
+    if method not in multiprocessing.get_all_start_methods():
+        pytest.skip(f"no {method} here")
+    tier = full(tmp_path, "least-recently-used")
+    tier.get(key(2))
+    worker = multiprocessing.get_context(method).Process(target=_use, args=(str(tmp_path),))
+    worker.start()
+    worker.join()
+    assert uses_of(tier)[-1] == 1
+    tier.put(key(10), bytes(1000))
+    assert held(tier) == [0, *range(2, 11)]
+
+
+def _use(base: str) -> None:
+    _kept.append(DiskTier(base, limit_bytes=10 * SIZE))
+    assert _kept[-1].get(key(0))
+
+
+_kept: list[DiskTier] = []
 
 
 # ---- prune -----------------------------------------------------------------------------------------------------------

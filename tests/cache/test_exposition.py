@@ -102,6 +102,25 @@ def test_a_process_leaves_its_metrics_at_its_end(tmp_path: Path) -> None:
     assert not (tmp_path / "none").exists()
 
 
+FORK = f"import multiprocessing, os, sys\ndef look(): {LOOK}\nlook()\n"
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
+@pytest.mark.parametrize(
+    "child",
+    [
+        "if not os.fork(): look(); sys.exit()\nos.wait()",
+        "c = multiprocessing.get_context('fork').Process(target=look); c.start(); c.join()",
+    ],
+)
+def test_a_forked_child_leaves_its_own_metrics(tmp_path: Path, child: str) -> None:
+    """Never in its parent's file: in one of its own, or where the name says nothing of the process in none."""
+    program(FORK + child, str(tmp_path / "{pid}.prom"))
+    assert len(list(tmp_path.glob("*.prom"))) == 2
+    program(f"{FORK}{child}\nos._exit(0)", str(tmp_path / "one"))
+    assert not (tmp_path / "one").exists()
+
+
 def test_metrics_that_cannot_be_written_are_a_warning(tmp_path: Path) -> None:
     """The program ends as it would."""
     done = program(LOOK, str(tmp_path / "nowhere" / "file"))

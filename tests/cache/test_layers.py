@@ -21,7 +21,7 @@ from cuplate.cache.folder import Folder
 from cuplate.cache.layers import Layer, Layered, export, merge, toolchains
 from cuplate.cache.listing import is_kernel
 from cuplate.cubin import Cubin, encode
-from cuplate.errors import CacheWarning
+from cuplate.errors import CacheWarning, SettingError
 from cuplate.key import request_of
 from cuplate.seal import seal
 
@@ -156,6 +156,22 @@ def test_of_two_compilers_kernels_the_newer_one_answers_in_whatever_order_they_c
     layer = Layer(tmp_path / "both")
     assert layer.get(asked)[0] == key((first, second).index("nvrtc 13.5.37"))
     assert toolchains(layer) == ("nvrtc 12.9.86", "nvrtc 13.5.37")
+
+
+@pytest.mark.parametrize("kind", [DiskTier, FilesTier])
+def test_nothing_is_exported_into_its_own_store(tmp_path: Path, kind: type[DiskTier | FilesTier]) -> None:
+    """Its entries would lose their sources, and everybody could read it; a link to it is refused as well."""
+    tier = kind(str(tmp_path / "own"))
+    tier.put(key(1), record(1), tag="f")
+    (tmp_path / "link").symlink_to(tmp_path / "own")
+    before = sorted(tmp_path.rglob("*"))
+    for place in ("own", "link", "own/v1"):
+        with pytest.raises(SettingError, match="another directory"):
+            export(Layered(tier, ()), tmp_path / place)
+    assert sorted(tmp_path.rglob("*")) == before
+    export(tier, tmp_path / "layer")
+    with pytest.raises(SettingError):
+        export(Layer(tmp_path / "layer"), tmp_path / "layer")
 
 
 @pytest.mark.parametrize("kind", [DiskTier, FilesTier])

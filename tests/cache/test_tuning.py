@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -338,6 +339,16 @@ def test_two_processes_share_a_disk_and_no_memory() -> None:
     assert found.memory.curves[0].points[-1].misses == 4
     point = found.disk.curves[0].points[-1]
     assert (point.hits, point.misses) == (2, 2)
+
+
+@pytest.mark.parametrize("name", ["memory_kernels", "disk_bytes", "time_to_live_s"])
+@pytest.mark.parametrize("value", [None, float("inf"), float("nan"), "x"])
+def test_a_planted_policy_is_refused_or_read(name: str, value: object) -> None:
+    """It ends in an error of cuplate's, if in any."""
+    look = {"what": "put", "key": "00" * 32, "place": None, "thread": 1, "bytes": 100}
+    notes: list[Any] = [({"what": "start", "pid": 1, "policy": {**POLICY, name: value}}, 0.0), (look, 1.0)]
+    with suppress(CacheError):
+        tune(read_trace(Encoder().block([*notes, ((b"k" * 32, 0), 2.0)])))
 
 
 @pytest.mark.parametrize("told", [{"what": "got"}, {"what": "missed", "key": "no"}, {"what": "put", "key": [1]}])

@@ -108,7 +108,7 @@ def test_clear_of_a_choice_that_nothing_meets_is_1(command: Command, keys: dict[
     assert stored(directory) == {*keys.values()}
 
 
-def test_clear_leaves_layers_alone(
+def test_clear_and_prune_leave_layers_alone(
     command: Command, keys: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """They are only read; with nothing else it is code 3."""
@@ -116,7 +116,7 @@ def test_clear_leaves_layers_alone(
     monkeypatch.setenv("CUPLATE_LAYERS", str(tmp_path / "layer"))
     assert command("clear", "--yes").code == 0
     monkeypatch.setenv("CUPLATE_CACHE_DIR", "off")
-    assert command("clear", "--yes").code == 3
+    assert command("clear", "--yes").code == command("prune").code == 3
     assert len([key for key, tag, _ in Layer(tmp_path / "layer").all() if is_kernel(tag)]) == 3
 
 

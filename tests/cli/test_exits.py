@@ -104,6 +104,18 @@ def test_a_closed_pipe_ends_quietly(directory: Path) -> None:
     running.stderr.close()
 
 
+@pytest.mark.parametrize(
+    ("closed", "arguments", "code"),
+    [(">&-", "info", Exit.FINE), ("2>&-", "show 0", Exit.FOUND), ("<&-", "clear", Exit.USAGE)],
+)
+def test_a_stream_may_be_closed(keys: dict[str, str], closed: str, arguments: str, code: Exit) -> None:
+    """What would go there goes nowhere, and to no other stream."""
+    line = f"{sys.executable} -m cuplate cache {arguments} {closed}"
+    done = subprocess.run(line, shell=True, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (code, "")
+    assert "Traceback" not in done.stderr
+
+
 def test_an_interrupt_is_130() -> None:
     """Ctrl-C inside a long command."""
     code = (

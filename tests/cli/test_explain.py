@@ -90,6 +90,7 @@ def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """A module in the working directory, which is not on Python's path."""
     pytest.importorskip("cuda.core")
     (tmp_path / "cli_explained.py").write_text(MODULE)
+    (tmp_path / "cli_broken.py").write_text("1 / 0")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
     yield "cli_explained"  # type: ignore[misc]
@@ -116,6 +117,10 @@ def test_a_call_is_explained(command: Command, module: str, directory: Path) -> 
     ("arguments", "code", "said"),
     [
         (["cli_none:f"], 2, "cannot be imported"),
+        ([":f"], 2, "cannot be imported"),
+        (["cli_broken:f"], 2, "cannot be imported: ZeroDivisionError"),
+        (["cli_explained:f", "arch=sm_90"], 2, "--arch sm_90"),
+        (["cli_explained:f", "tile={[]:1}", "x=float32", "--arch", "sm_90"], 2, "tile"),
         (["cli_explained:g"], 2, "has no attribute 'g'"),
         (["cli_explained:nothing"], 2, "is not a specialized function"),
         (["cli_explained:f", "tile"], 2, "is no NAME=VALUE"),

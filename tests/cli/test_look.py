@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -88,6 +90,18 @@ def test_path_prints_the_directory_alone(command: Command, monkeypatch: pytest.M
     done = command("path")
     assert (done.code, done.out) == (1, "")
     assert "there is no cache directory" in done.err
+
+
+@pytest.mark.skipif(sys.platform == "darwin", reason="its names are text")
+def test_path_prints_any_name(tmp_path: Path) -> None:
+    """Byte for byte, as the shell is to have it."""
+    name = os.fsencode(tmp_path) + b"/\xff"
+    done = subprocess.run(
+        [os.fsencode(sys.executable), b"-m", b"cuplate", b"cache", b"path", b"-d", name],
+        capture_output=True,
+        check=True,
+    )
+    assert done.stdout == name + b"\n"
 
 
 # ---- ls --------------------------------------------------------------------------------------------------------------
@@ -268,6 +282,13 @@ def test_a_planted_name_does_not_steer_the_terminal(command: Command, directory:
     out = command("ls", "-d", directory).out
     assert r"\x1b[31mred\n[bold]x" in out
     assert "\x1b" not in out
+    tier.put(b"\x01" * 32, b"memo", tag="\x1b[31mred")
+    tier.put(b"\x02" * 32, b"memo", tag="\x1b[31mred")
+    tier.close()
+    for prefix in ("01", "0"):
+        err = command("show", prefix, "-d", directory).err
+        assert r"\x1b[31mred" in err
+        assert "\x1b" not in err
 
 
 # ---- show ------------------------------------------------------------------------------------------------------------

@@ -75,3 +75,17 @@ def test_ages_are_in_the_largest_unit_that_fits(seconds: float, text: str) -> No
 def test_text_is_cleaned_of_what_is_not_printable() -> None:
     """Lone surrogates too, which no encoding can print."""
     assert clean("a\x1b[0m\n\u202e\udcffé") == r"a\x1b[0m\n\u202e\udcffé"
+
+
+@pytest.mark.parametrize("width", ["0", "1", "40"])
+def test_a_narrow_terminal_hides_nothing(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], width: str
+) -> None:
+    """It folds the lines by itself."""
+    monkeypatch.setenv("FORCE_COLOR", "1")  # a terminal to rich
+    monkeypatch.setenv("COLUMNS", width)
+    table(("KEY", "SIZE", "KERNEL"), [("k" * 16, "1.0 KiB", "saxpy")], numbers=("SIZE",))
+    out = capsys.readouterr().out
+    assert "k" * 16 in out
+    assert "1.0 KiB" in out
+    assert "saxpy" in out

@@ -75,7 +75,7 @@ def find_owner(name: str, value: Any, function: str) -> Owner:
                 f"argument {name!r} is no array.",
                 function=function,
                 given=f"{value!r:.60} ({kind.__name__})",
-                allowed="a CuPy array, a torch tensor, or an array with __cuda_array_interface__",
+                allowed="a CuPy array, a torch tensor, a NumPy array (no GPU), or what has __cuda_array_interface__",
             )
         _BY_TYPE[kind] = owner
     return owner

@@ -8,7 +8,6 @@ process waits for the import.
 
 from __future__ import annotations
 
-import atexit
 import math
 import os
 import threading
@@ -372,12 +371,14 @@ class DiskTier:
         Returns
         -------
         bool
-            False when it could not be written; it is forgotten then. Never raises, never warns.
+            False when it could not be written; what was tried is forgotten then. Never raises, never warns.
         """
-        touches, _ = self._uses.take()
-        if not touches or not self._health.may_write() or not self._writing.acquire(timeout=wait_s):
-            return not touches
+        if not len(self._uses):
+            return True
+        if not self._health.may_write() or not self._writing.acquire(timeout=wait_s):
+            return False
         try:
+            touches, _ = self._uses.take()
             if self._identity() is None:
                 return False
             self._check_trust()
@@ -392,7 +393,8 @@ class DiskTier:
         self._uses.note(key)
         if not self._remembers:  # the first use: what is noted is written down at exit
             self._remembers = True
-            _flush_at_exit(self)
+            _used.add(self)
+            fork.at_exit(_flush_all)
 
     # ---- reading -------------------------------------------------------------------------------------------------
 
@@ -463,13 +465,20 @@ class DiskTier:
         if not self._health.may_write():
             return [], 0, False
         evicted: list[tuple[bytes, str, int]] = []
-        written = False
 
         def store(engine: Engine) -> bool:
-            nonlocal written
-            fits = engine.write(key, blob, tag, earlier, due=due)
+            # Taken and put back under the lock of writers: a put of another thread that evicts is to know of all uses.
+            touches, due = self._uses.take()
+            earlier = {used: times for used, times in touches.items() if used != key}  # a row stored anew has no past
+            fits = False
+            try:
+                fits = engine.write(key, blob, tag, earlier, due=due)
+            finally:  # an interrupt too
+                if not fits:
+                    self._uses.put_back(touches)
+                elif earlier and not engine.touched:
+                    self._uses.put_back({**earlier, key: 0})
             evicted.extend(engine.evicted)
-            written = engine.touched
             return fits
 
         try:
@@ -479,15 +488,7 @@ class DiskTier:
         if len(blob) > self._largest_bytes():
             self._health.refuse_large(len(blob), tag, self.limit_bytes)
             return [], 0, False
-        touches, due = self._uses.take()
-        earlier = {
-            used: times for used, times in touches.items() if used != key
-        }  # a row that is stored anew has no past
         stored, errors = self._write(store, self._write_wait_s)
-        if not stored:
-            self._uses.put_back(touches)
-        elif earlier and not written:
-            self._uses.put_back({**earlier, key: 0})
         if stored is False:
             self._health.refuse_full(len(blob), tag, self.limit_bytes)
         return evicted, errors, bool(stored)
@@ -683,12 +684,6 @@ _abandoned: list[object] = []
 
 
 _used: weakref.WeakSet[DiskTier] = weakref.WeakSet()
-
-
-def _flush_at_exit(tier: DiskTier) -> None:
-    if not _used:
-        atexit.register(_flush_all)
-    _used.add(tier)
 
 
 def _flush_all() -> None:

@@ -7,7 +7,6 @@ what is in the folder, and reads those parts again that have changed.
 
 from __future__ import annotations
 
-import atexit
 import heapq
 import os
 import threading
@@ -645,7 +644,9 @@ class _Listing:
 _tiers: weakref.WeakSet[FilesTier] = weakref.WeakSet()
 
 
-@atexit.register
 def _close_all() -> None:
     for tier in list(_tiers):
         tier.close()
+
+
+fork.at_exit(_close_all)

@@ -1,18 +1,23 @@
-"""What must hold still while the process forks: one hook for every lock and connection of the cache.
+"""What must hold still while the process forks, and what is to be done at its end: one hook for all of the cache.
 
 A fork while another thread is inside SQLite, or holds a lock, leaves a child that hangs. So the forking thread first
 takes every member's locks, closes its connections, forks, and releases in parent and child. The wait is bounded: a
 member that does not come free in time is replaced in the child.
+
+The children of multiprocessing end without `atexit`, and forget at their start what was to be done at their end.
 """
 
 from __future__ import annotations
 
+import atexit
 import os
+import sys
 import threading
 import weakref
+from collections.abc import Callable
 from typing import Protocol
 
-__all__ = ["ForkSafe", "register"]
+__all__ = ["ForkSafe", "at_exit", "register"]
 
 
 class ForkSafe(Protocol):
@@ -54,6 +59,38 @@ def _after(child: bool) -> None:
         member.after_fork(child=child)
     _held.clear()
     _adding.release()
+    processes = sys.modules.get("multiprocessing.util")
+    if child and _endings and processes is not None:
+        processes.register_after_fork(_end, lambda _: _arrange())
+
+
+_endings: list[Callable[[], object]] = []
+
+
+def at_exit(work: Callable[[], object]) -> None:
+    """Have something done at the end of this process, and of every child that it forks from now on.
+
+    Parameters
+    ----------
+    work : callable
+        Does not raise; may be called twice. Given again, it is done once.
+    """
+    if work not in _endings:
+        _endings.append(work)
+        _arrange()
+
+
+def _arrange() -> None:
+    atexit.unregister(_end)
+    atexit.register(_end)
+    processes = sys.modules.get("multiprocessing.util")
+    if processes is not None:
+        processes.Finalize(None, _end, exitpriority=0)
+
+
+def _end() -> None:
+    for work in reversed(_endings):
+        work()
 
 
 if hasattr(os, "register_at_fork"):  # not on Windows, which does not fork

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import atexit
 import os
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 from cuplate import config
@@ -366,12 +366,14 @@ def _follow_environment() -> None:
         except CacheError as error:  # a trace never stands in the way of a call
             warn_once(asked.trace, "trace", f"cuplate: {error}")
     if asked.metrics is not None:
-        measured, path = latencies(), asked.metrics.replace("{pid}", str(os.getpid()))
-        atexit.register(_leave_metrics, measured, os.path.abspath(path))
+        fork.at_exit(partial(_leave_metrics, latencies(), os.path.abspath(asked.metrics), os.getpid()))
 
 
-def _leave_metrics(measured: Latencies, path: str) -> None:
+def _leave_metrics(measured: Latencies, named: str, first: int) -> None:
     """Write the text of the whole process, so that who collects it never reads half of it."""
+    path = named.replace("{pid}", str(os.getpid()))
+    if path == named and os.getpid() != first:
+        return  # a forked child has no file of its own
     try:
         text = _expose(measured)
         with open(f"{path}.{os.getpid()}", "w", encoding="utf-8") as file:

@@ -79,7 +79,7 @@ class Latencies:
     """
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a finalizer, or a handler of a signal, may look up while we hold it
         self._cells: dict[tuple[str, str], _Cell] = {}
         fork.register(self)
         counts.tell(self)

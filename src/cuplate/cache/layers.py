@@ -30,7 +30,7 @@ from cuplate.cache.program import ForeignStore
 from cuplate.cache.reader import DATABASE, Reader
 from cuplate.cache.store import NoStore, Tier
 from cuplate.cubin import decode, encode
-from cuplate.errors import CacheError
+from cuplate.errors import CacheError, SettingError
 from cuplate.seal import seal, unseal
 
 __all__ = ["Exported", "Layer", "Layered", "export", "merge", "toolchains"]
@@ -467,10 +467,15 @@ def export(
     ------
     OSError
         The directory cannot be written.
+    SettingError
+        It is the store's own, or inside: its entries would lose their sources, and everybody could read it.
     """
     from cuplate.key import request_of
 
     base = os.path.abspath(os.fspath(directory))
+    own = getattr(getattr(store, "top", store), "base", None) or store.directory
+    if own is not None and os.path.realpath(own) in (os.path.realpath(base), os.path.realpath(os.path.dirname(base))):
+        raise SettingError("kernels are exported to another directory than they come from.", given=base)
     folder = Folder(os.path.join(base, FOLDER))
     if not os.path.isdir(base):
         os.makedirs(base)

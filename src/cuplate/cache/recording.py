@@ -8,11 +8,9 @@ killed loses the last second. Whatever fails ends the recording with one warning
 
 from __future__ import annotations
 
-import atexit
 import io
 import os
 import stat
-import sys
 import threading
 import weakref
 from collections import deque
@@ -78,8 +76,7 @@ class Recording:
         self._begin()
         fork.register(self)
         _recordings.add(self)
-        if _started != [os.getpid()]:
-            _close_at_exit()
+        fork.at_exit(_close_all)
 
     def __repr__(self) -> str:
         return f"Recording({self.path or 'in memory'!r}, {'on' if self._open else 'ended'})"
@@ -104,7 +101,8 @@ class Recording:
         self._detach(self)
         self._note("end")
         self.flush()
-        self._close_file()
+        with self._lock:  # a thread may be writing what it was told after that
+            self._close_file()
 
     def __enter__(self) -> Recording:
         return self
@@ -267,9 +265,6 @@ class Recording:
             self._detach(self)
             return
         self._begin()
-        processes = sys.modules.get("multiprocessing.util")
-        if processes is not None:  # its children end without atexit, and forget here what was to be done at their end
-            processes.register_after_fork(self, lambda recording: _close_at_exit())
 
 
 class Recorded:
@@ -357,16 +352,6 @@ def _open(path: str) -> int:
 
 
 _recordings: weakref.WeakSet[Recording] = weakref.WeakSet()
-_started: list[int] = []  # processes in which `_close_at_exit` has been called
-
-
-def _close_at_exit() -> None:
-    _started[:] = [os.getpid()]
-    atexit.unregister(_close_all)
-    atexit.register(_close_all)
-    processes = sys.modules.get("multiprocessing.util")
-    if processes is not None:
-        processes.Finalize(None, _close_all, exitpriority=0)
 
 
 def _close_all() -> None:

@@ -31,7 +31,7 @@ class Uses:
     """The uses of one process that are not written down yet: keys in the order of their last use, and how often."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a finalizer, or a handler of a signal, may look up while we hold it
         self._times: dict[bytes, int] = {}
         self._since = 0.0
 
@@ -78,7 +78,7 @@ class Uses:
 
     def forget(self) -> None:
         """In a forked child: they are the parent's to write down, and a thread that is gone may hold the lock."""
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._times = {}
 
 

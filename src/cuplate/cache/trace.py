@@ -175,7 +175,7 @@ def read_trace(*sources: str | os.PathLike[str] | bytes) -> Trace:
         for stream, number, body in _blocks(_bytes_of(source), name, damage):
             try:
                 streams.setdefault(stream, _Stream()).add(number, body)
-            except (ValueError, KeyError, TypeError, IndexError, struct.error) as error:
+            except (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, struct.error) as error:
                 damage.append(f"{name}: a block cannot be read ({type(error).__name__}: {error})")
     processes = [stream.process() for stream in streams.values() if stream.start is not None]
     lost = sum(stream.lost for stream in streams.values())

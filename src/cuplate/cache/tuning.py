@@ -339,11 +339,25 @@ def tune(
     _check("a policy", kinds, CHOICES["eviction"].__contains__, ", ".join(CHOICES["eviction"]))
     for name, sizes in (("memory", memory_sizes), ("disk", disk_sizes), ("memory", [memory_kernels or 1])):
         _check(f"a size of the {name} tier", sizes or (), lambda size: type(size) is int and size >= 1, "at least 1")
-    entries: dict[bytes, Entry] = {}
     try:
-        streams = [read_stream(process, entries) for process in trace.processes]
-    except (KeyError, TypeError, ValueError, AttributeError) as error:  # a good checksum makes no record true
-        raise CacheError("a trace holds what no recording writes.", reason=f"{type(error).__name__}: {error}") from None
+        return _tune(trace, memory_sizes, memory_kernels, disk_sizes, kinds, time_to_live_s)
+    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
+        # A good checksum makes no record true.
+        reason = f"{type(error).__name__}: {error}"
+        raise CacheError("a trace holds what no recording writes.", reason=reason) from error
+
+
+def _tune(
+    trace: Trace,
+    memory_sizes: Collection[int] | None,
+    memory_kernels: int | None,
+    disk_sizes: Collection[int] | None,
+    kinds: Sequence[str],
+    time_to_live_s: float | None,
+) -> Tuning:
+    """As `tune`, whose arguments have been checked."""
+    entries: dict[bytes, Entry] = {}
+    streams = [read_stream(process, entries) for process in trace.processes]
     replays = [memory(stream) for stream in streams]
     policy = trace.processes[0].start.get("policy", {})
     look_ups = sum(len(r.depths) + len(r.failed) for r in replays)

@@ -6,6 +6,7 @@ A group of commands is a module with a `typer.Typer` of its own, added in ``app.
 from __future__ import annotations
 
 import io
+import os
 import sys
 
 from cuplate.cli.exits import Exit
@@ -24,6 +25,9 @@ def main() -> None:
             raise
         print(f"cuplate: the command line needs {error.name}: pip install 'cuplate[cli]'", file=sys.stderr)
         raise SystemExit(Exit.LACKING) from None
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:  # the shell has closed it: >&-
+            setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # a locale that lacks a character must not end a command
             stream.reconfigure(errors="backslashreplace")

@@ -23,6 +23,7 @@ from cuplate.cli.store import (
     LargerThan,
     NewerThan,
     OlderThan,
+    Opened,
     SealFile,
     SecretFile,
     SmallerThan,
@@ -38,6 +39,7 @@ __all__ = ["clear", "export", "import_", "prune"]
 def prune(directory: Directory = None, secret_file: SecretFile = None, json: Json = False) -> None:
     """Make the files fit the limit: what is expired, orphans and free pages go first, then entries by the policy."""
     with opened(directory, secret_file, on_error="raise") as store:
+        _writable(store)
         with screen.progress("pruning"):
             done = store.tier.prune()
         if json:
@@ -64,8 +66,7 @@ def clear(
     """Remove entries: those that are chosen, or all. Running processes go on, and compile again what they miss."""
     with opened(directory, secret_file, on_error="raise") as store:
         choice = Choice.of(kernel, arch, older_than, newer_than, unused_for, larger_than, smaller_than)
-        if store.own.directory is None:
-            raise Stop(Exit.STORE, "layers are only read.")
+        _writable(store)
         some = choice != Choice()
         entries = store.entries(notes=not some)
         if some:
@@ -89,6 +90,11 @@ def clear(
             screen.emit(directory=store.policy.directory, removed_entries=removed)
         else:
             print(f"removed {removed} entries from {store.policy.directory}.")
+
+
+def _writable(store: Opened) -> None:
+    if store.own.directory is None:
+        raise Stop(Exit.STORE, "layers are only read.")
 
 
 def _ask(question: str) -> None:

@@ -54,7 +54,10 @@ class Stop(Exception):
 
 def say(message: str) -> None:
     """A message for the person at the terminal; results go to stdout, all else goes here."""
-    print(message if message.startswith("cuplate: ") else f"cuplate: {message}", file=sys.stderr)
+    from cuplate.cli.screen import clean  # which needs rich, as this module must not
+
+    lines = message if message.startswith("cuplate: ") else f"cuplate: {message}"
+    print("\n".join(map(clean, lines.split("\n"))), file=sys.stderr)
 
 
 @contextmanager

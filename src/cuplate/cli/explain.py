@@ -26,7 +26,7 @@ def explain(
     what: Annotated[str, typer.Argument(metavar="KEY|MODULE:FUNCTION", help="A stored kernel, or a function.")],
     more: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[KEY | NAME=VALUE...]", help="Another kernel, or the arguments of the call."),
+        typer.Argument(metavar="KEY|NAME=VALUE", help="Another kernel, or the arguments of the call."),
     ] = None,
     arch: Annotated[str | None, typer.Option(help="Of the call: sm_90.")] = None,
     directory: Directory = None,
@@ -51,7 +51,10 @@ def explain(
 
 def _explain_call(what: str, arguments: list[str], arch: str | None, json: bool) -> None:
     function = _function(what)
-    said = str(function.explain(arch=arch, **dict(map(_argument, arguments))))
+    given = dict(map(_argument, arguments))
+    if "arch" in given:
+        raise Stop(Exit.USAGE, f"the architecture is an option: --arch {given['arch']}.")
+    said = str(function.explain(arch=arch, **given))
     hit = ": hit: " in said
     if json:
         screen.emit(hit=hit, text=said)
@@ -68,8 +71,8 @@ def _function(what: str) -> Any:
         value = importlib.import_module(name)
         for part in attribute.split("."):
             value = getattr(value, part)
-    except (ImportError, AttributeError) as error:
-        raise Stop(Exit.USAGE, f"{what} cannot be imported: {error}") from error
+    except Exception as error:  # a module runs whatever it holds
+        raise Stop(Exit.USAGE, f"{what} cannot be imported: {type(error).__name__}: {error}") from error
     if not callable(getattr(value, "explain", None)):
         raise Stop(Exit.USAGE, f"{what} is not a specialized function.")
     return value
@@ -82,7 +85,7 @@ def _argument(text: str) -> tuple[str, Any]:
         raise Stop(Exit.USAGE, f"{text!r} is no NAME=VALUE.")
     try:
         return name, ast.literal_eval(value)
-    except (ValueError, SyntaxError):
+    except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
         return name, value
 
 

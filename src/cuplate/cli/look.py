@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 import time
@@ -138,7 +139,8 @@ def path(directory: Directory = None, secret_file: SecretFile = None) -> None:
     with opened(directory, secret_file, made=False) as store:
         if store.policy.directory is None:
             raise Stop(Exit.FOUND, f"there is no cache directory ({store.own.state()}).")
-        print(store.policy.directory)
+        sys.stdout.flush()
+        sys.stdout.buffer.write(os.fsencode(store.policy.directory) + b"\n")  # a name need not be text
 
 
 # ---- ls --------------------------------------------------------------------------------------------------------------

@@ -19,6 +19,7 @@ SCHEMA = 1
 """Of every ``--json``: raised when a field's name or meaning changes, not when one is added."""
 
 _WIDE = 1 << 16
+_NARROW = 60  # below it, as with COLUMNS=0, a table has no room for what it is about: the terminal folds the lines
 _MANY = 500  # rows of a table that is drawn for a person: the layout of more takes seconds
 _UNITS = ((86400, "d"), (3600, "h"), (60, "m"), (1, "s"))
 
@@ -27,7 +28,9 @@ def console() -> Console:
     """Stdout: as wide as the terminal, or as wide as the text where there is none."""
     plain: dict[str, Any] = {"markup": False, "emoji": False, "highlight": False}
     shown = Console(**plain)
-    return shown if shown.is_terminal else Console(**plain, width=_WIDE, color_system=None)
+    if not shown.is_terminal:
+        return Console(**plain, width=_WIDE, color_system=None)
+    return shown if shown.width >= _NARROW else Console(**plain, width=_NARROW)
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, numbers: Sequence[str] = ()) -> None:

@@ -25,7 +25,7 @@ _COLOURS = ("cyan", "magenta", "yellow", "green")
 
 def tune(
     traces: Annotated[
-        list[Path], typer.Argument(metavar="TRACE...", help="Files that CUPLATE_TRACE or cache.record() has written.")
+        list[Path], typer.Argument(metavar="TRACE", help="Files that CUPLATE_TRACE or cache.record() has written.")
     ],
     memory_kernels: Annotated[
         int | None, typer.Option(min=1, help="Memory above the disk tier. Default: what is recommended.")
