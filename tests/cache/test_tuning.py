@@ -192,7 +192,7 @@ def test_a_loop_that_does_not_fit_is_best_kept_by_none() -> None:
 
 def test_what_is_recommended_can_be_pasted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As variables and as a pyproject.toml, and is then in force."""
-    found = tune(trace([*range(20)] * 5))
+    found = tune(trace([*range(20)] * 5), memory_kernels=1)
     assert found.environment() == (
         "CUPLATE_MEMORY_KERNELS=20",
         f"CUPLATE_DISK_BYTES={found.disk.enough.size if found.disk else 0}",
@@ -205,6 +205,17 @@ def test_what_is_recommended_can_be_pasted(tmp_path: Path, monkeypatch: pytest.M
     for line in found.environment():
         monkeypatch.setenv(*line.split("="))
     assert cache.current_policy().source("disk_bytes") == "CUPLATE_DISK_BYTES"
+
+
+def test_what_was_looked_up_once_recommends_no_size() -> None:
+    """Any size would have done; pasted, the smallest would harm the next run."""
+    found = tune(trace([*range(20)]))
+    assert (found.settings(), found.environment()) == ({}, ())
+    assert [note for note in found.notes if "looked up twice" in note] == [
+        f"nothing was looked up twice in the {tier} tier: the trace recommends no size of it"
+        for tier in ("memory", "disk")
+    ]
+    assert tune(trace([*range(20)] * 2)).settings() == {"memory_kernels": 20}  # which leaves nothing to the disk
 
 
 def test_what_is_below_the_smallest_disk_is_recommended_as_that(monkeypatch: pytest.MonkeyPatch) -> None:

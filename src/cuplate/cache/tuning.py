@@ -81,6 +81,11 @@ class Tier:
     in_force: Choice
     enough: Choice
 
+    @property
+    def tells(self) -> bool:
+        """Whether anything was looked up twice; if not, no size is better than another."""
+        return any(point.hits for curve in self.curves for point in curve.points)
+
     def point(self, choice: Choice) -> Point | None:
         """What a choice comes to; above the curve's end, what its end does. None for a size that was not played."""
         (points,) = [curve.points for curve in self.curves if curve.policy == choice.policy]
@@ -191,11 +196,11 @@ class Tuning:
     notes: tuple[str, ...]
 
     def settings(self) -> dict[str, int | str]:
-        """The values of `cuplate.CachePolicy` that are recommended."""
+        """The values of `cuplate.CachePolicy` that are recommended; none of a tier of which the trace tells nothing."""
         found: dict[str, int | str] = {}
-        if self.memory is not None:
+        if self.memory is not None and self.memory.tells:
             found["memory_kernels"] = self.memory.enough.size
-        if self.disk is not None:
+        if self.disk is not None and self.disk.tells:
             found |= {
                 "disk_bytes": max(self.disk.enough.size, SMALLEST_DISK_BYTES),
                 "eviction": self.disk.enough.policy,
@@ -241,7 +246,8 @@ class Tuning:
             yield Table(title, head, rows, head[3:5])
 
     def __str__(self) -> str:
-        parts = [self.summary(), *map(str, self.tables()), "\n".join(("recommended", *self.environment()))]
+        parts = [self.summary(), *map(str, self.tables())]
+        parts += ["\n".join(("recommended", *self.environment()))] * bool(self.settings())
         return "\n\n".join(parts + ["\n".join(self.notes)] * bool(self.notes))
 
     def figures(self) -> dict[str, Any]:
@@ -383,7 +389,7 @@ def _tune(
         memory_kernels=above,
         causes=_causes(kernels),
         unused=_unused(streams, kernels),
-        notes=(*trace.damage, *_notes(streams, entries, places)),
+        notes=(*trace.damage, *_silent(of_memory, of_disk), *_notes(streams, entries, places)),
     )
 
 
@@ -574,6 +580,12 @@ def _unused(streams: Sequence[Stream], kernels: dict[bytes, Entry]) -> tuple[Unu
         if entry.put and looked[key] <= 1
     ]
     return tuple(sorted(found, key=lambda entry: (-entry.compile_s, -entry.size_bytes, entry.key)))
+
+
+def _silent(*tiers: Tier | None) -> Iterator[str]:
+    for tier in tiers:
+        if tier is not None and not tier.tells:
+            yield f"nothing was looked up twice in the {tier.name} tier: the trace recommends no size of it"
 
 
 def _notes(streams: Sequence[Stream], entries: dict[bytes, Entry], places: Counter[str | None]) -> Iterator[str]:

@@ -67,9 +67,10 @@ def show(tuning: Tuning, console: Console) -> None:
     for tier in (tuning.memory, tuning.disk) if console.is_terminal else ():
         if tier is not None:
             console.print(chart(tier))
-    console.print("\nrecommended", style="bold")
-    for line in (*tuning.environment(), "", *tuning.project()):
-        console.print(line, soft_wrap=True)
+    if tuning.settings():
+        console.print("\nrecommended", style="bold")
+        for line in (*tuning.environment(), "", *tuning.project()):
+            console.print(line, soft_wrap=True)
 
 
 def chart(tier: Tier) -> Text:
