@@ -86,36 +86,15 @@ if TYPE_CHECKING:
     from cuplate.config import UNLIMITED
 
 _MODULES: frozenset[str] = frozenset()
-_HOMES = {
+_HOMES = {  # of what `front` itself does not hold
     "counts": ("HitCounter", "count", "reset"),
     "disk": ("DiskTier",),
-    "front": (
-        "Cache",
-        "Configured",
-        "Info",
-        "attach",
-        "clear",
-        "configure",
-        "current_policy",
-        "disk_tier",
-        "exclusive",
-        "export",
-        "import_",
-        "info",
-        "latencies",
-        "memory_tier",
-        "openmetrics",
-        "prune",
-        "record",
-        "set_policy",
-        "tune",
-    ),
     "gate": ("Gate",),
     "memory": ("Entry", "MemoryTier", "next_tick"),
     "policy": ("UNLIMITED", "CachePolicy", "EffectivePolicy"),
     "stats": ("CacheInfo", "CacheStats", "CompileStats", "TierStats", "stats"),
     "store": ("NoStore", "Store", "Tier"),
 }
-_HOME = {name: module for module, names in _HOMES.items() for name in names}
+_HOME = dict.fromkeys(__all__, "front") | {name: module for module, names in _HOMES.items() for name in names}
 
 sys.modules[__name__].__class__ = _FrontDoor

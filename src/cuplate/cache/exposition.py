@@ -20,30 +20,30 @@ __all__ = ["CONTENT_TYPE", "expose"]
 CONTENT_TYPE = "application/openmetrics-text; version=1.0.0; charset=utf-8"
 """For whoever serves the text."""
 
-# Name below `cuplate_`, unit, help, and the field of the counts of a tier.
+# Name below `cuplate_`, help, and the field; a name ends in its unit.
 _COUNTERS = (
-    ("cache_hits", "", "Look-ups that a tier answered; those of the hot path count under memory.", "hits"),
-    ("cache_misses", "", "Look-ups that a tier did not answer.", "misses"),
-    ("cache_puts", "", "Entries stored.", "puts"),
-    ("cache_evictions", "", "Entries dropped for want of room.", "evictions"),
-    ("cache_errors", "", "Operations that failed; each failed look-up is a miss too.", "errors"),
-    ("cache_read_bytes", "bytes", "Payloads read.", "read_bytes"),
-    ("cache_written_bytes", "bytes", "Payloads written.", "written_bytes"),
-    ("cache_seconds", "seconds", "Time inside a tier; hits of the hot path are not timed.", "seconds"),
+    ("cache_hits", "Look-ups that a tier answered; those of the hot path count under memory.", "hits"),
+    ("cache_misses", "Look-ups that a tier did not answer.", "misses"),
+    ("cache_puts", "Entries stored.", "puts"),
+    ("cache_evictions", "Entries dropped for want of room.", "evictions"),
+    ("cache_errors", "Operations that failed; each failed look-up is a miss too.", "errors"),
+    ("cache_read_bytes", "Payloads read.", "read_bytes"),
+    ("cache_written_bytes", "Payloads written.", "written_bytes"),
+    ("cache_seconds", "Time inside a tier; hits of the hot path are not timed.", "seconds"),
 )
 _COMPILER = (
-    ("compiles", "", "Compiles that succeeded.", "compiles"),
-    ("compile_errors", "", "Compiles that failed.", "errors"),
-    ("compile_written_bytes", "bytes", "Code produced.", "written_bytes"),
-    ("compile_seconds", "seconds", "Time inside the compiler.", "seconds"),
+    ("compiles", "Compiles that succeeded.", "compiles"),
+    ("compile_errors", "Compiles that failed.", "errors"),
+    ("compile_written_bytes", "Code produced.", "written_bytes"),
+    ("compile_seconds", "Time inside the compiler.", "seconds"),
 )
 _GAUGES = (
-    ("disk_entries", "", "Entries on the disk.", "disk_entries"),
-    ("disk_entry_bytes", "bytes", "Sealed entries on the disk: what the limit bounds.", "disk_entry_bytes"),
-    ("disk_file_bytes", "bytes", "What the files take on the disk.", "disk_file_bytes"),
-    ("disk_limit_bytes", "bytes", "Limit of the entries on the disk.", "disk_limit_bytes"),
-    ("memory_kernels", "", "Loaded kernels.", "memory_kernels"),
-    ("memory_limit_kernels", "", "Limit of loaded kernels.", "memory_limit_kernels"),
+    ("disk_entries", "Entries on the disk.", "disk_entries"),
+    ("disk_entry_bytes", "Sealed entries on the disk: what the limit bounds.", "disk_entry_bytes"),
+    ("disk_file_bytes", "What the files take on the disk.", "disk_file_bytes"),
+    ("disk_limit_bytes", "Limit of the entries on the disk.", "disk_limit_bytes"),
+    ("memory_kernels", "Loaded kernels.", "memory_kernels"),
+    ("memory_limit_kernels", "Limit of loaded kernels.", "memory_limit_kernels"),
 )
 
 
@@ -60,17 +60,17 @@ def expose(stats: CacheStats, info: Info, histograms: tuple[Histogram, ...]) -> 
     """
     lines: list[str] = []
     tiers = (("memory", stats.memory), ("disk", stats.disk))
-    for name, unit, text, field in _COUNTERS:
+    for name, text, field in _COUNTERS:
         samples = [("_total", {"tier": tier}, getattr(counted, field)) for tier, counted in tiers]
-        lines += _family(f"cuplate_{name}", "counter", unit, text, samples)
-    for name, unit, text, field in _COMPILER:
-        lines += _family(f"cuplate_{name}", "counter", unit, text, [("_total", {}, getattr(stats.compile, field))])
-    for name, unit, text, field in _GAUGES:
-        lines += _family(f"cuplate_{name}", "gauge", unit, text, [("", {}, getattr(info, field))])
+        lines += _family(f"cuplate_{name}", "counter", text, samples)
+    for name, text, field in _COMPILER:
+        lines += _family(f"cuplate_{name}", "counter", text, [("_total", {}, getattr(stats.compile, field))])
+    for name, text, field in _GAUGES:
+        lines += _family(f"cuplate_{name}", "gauge", text, [("", {}, getattr(info, field))])
     if histograms:
         text = "How long operations of the tiers and compiles took."
         samples = [sample for histogram in histograms for sample in _buckets(histogram)]
-        lines += _family("cuplate_operation_seconds", "histogram", "seconds", text, samples)
+        lines += _family("cuplate_operation_seconds", "histogram", text, samples)
     return "\n".join([*lines, "# EOF\n"])
 
 
@@ -84,9 +84,10 @@ def _buckets(histogram: Histogram) -> Iterator[tuple[str, dict[str, str], float]
     yield "_sum", labels, histogram.sum_s
 
 
-def _family(name: str, kind: str, unit: str, text: str, samples: list[tuple[str, dict[str, str], Any]]) -> list[str]:
+def _family(name: str, kind: str, text: str, samples: list[tuple[str, dict[str, str], Any]]) -> list[str]:
+    unit = name.rpartition("_")[2]
     lines = [f"# TYPE {name} {kind}"]
-    lines += [f"# UNIT {name} {unit}"] if unit else []
+    lines += [f"# UNIT {name} {unit}"] if unit in ("bytes", "seconds") else []
     lines.append(f"# HELP {name} {text}")
     for suffix, labels, number in samples:
         value = "+Inf" if number == UNLIMITED else number
