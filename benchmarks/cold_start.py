@@ -93,7 +93,7 @@ def children(what: str, facts: dict[str, Any], folder: Path, environment: dict[s
 def disk_hit(result: Result, facts: dict[str, Any], folder: Path, *, processes: int) -> None:
     """Rows and goal of the disk hit."""
     environment = child_environment(CUPLATE_CACHE_DIR=facts["ours"])
-    found = [children("hit", facts, folder, environment) for _ in range(processes)]
+    _, *found = [children("hit", facts, folder, environment) for _ in range(1 + processes)]  # the first writes bytecode
     times: dict[str, list[float]] = {}
     for child in found:
         for name, values in child.items():
@@ -115,12 +115,14 @@ def disk_hit(result: Result, facts: dict[str, Any], folder: Path, *, processes: 
 def first_call(result: Result, facts: dict[str, Any], folder: Path, *, processes: int) -> None:
     """Rows of the whole first call."""
     times: dict[str, list[float]] = {}
-    for i in range(processes):
+    for i in range(1 + processes):
         environment = child_environment(CUPLATE_CACHE_DIR=str(folder / f"cold{i}"))
         for state, origin in (("cold", "compile"), ("warm", "disk")):
             found = children("call", facts, folder, environment)
             if found["origin"] != origin:
                 raise RuntimeError(f"the {state} first call came from {found['origin']!r}")
+            if not i:
+                continue  # it wrote the bytecode
             times.setdefault(f"first {found['what']}, {state}", []).append(found["call_ms"])
             times.setdefault(f"imports before it, {state}", []).append(found["import_ms"])
     rows = [summary(name, values, "ms") for name, values in times.items()]

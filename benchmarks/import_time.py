@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import random
 import sys
-import tempfile
 
 from measuring import Goal, child_environment, print_rows, ratio, read_options, run_child, start, summary
 
@@ -31,15 +30,11 @@ def main() -> int:
     result = start("import_time", options)
     rounds = 5 if options.quick else 25
     times: dict[str, list[float]] = {name: [] for name in STATEMENTS}
-    with tempfile.TemporaryDirectory() as bytecode:
-        # Both sides read bytecode from one fresh place: a checkout that is read-only would be compiled at every start.
-        environment = child_environment(PYTHONPYCACHEPREFIX=bytecode)
-        environment.pop("PYTHONDONTWRITEBYTECODE", None)
-        for i in range(rounds + 1):
-            for name in random.sample(list(STATEMENTS), len(STATEMENTS)):
-                found = run_child(["-c", CHILD.format(statement=STATEMENTS[name])], environment)
-                if i:  # the first round wrote the bytecode
-                    times[name].append(found["ms"])
+    for i in range(rounds + 1):
+        for name in random.sample(list(STATEMENTS), len(STATEMENTS)):
+            found = run_child(["-c", CHILD.format(statement=STATEMENTS[name])], child_environment())
+            if i:  # the first round wrote the bytecode
+                times[name].append(found["ms"])
     result.rows = [summary(name, values, "ms") for name, values in times.items()]
     print_rows(result.rows)
     compared = ratio(times["import cuplate"], times["import numpy"])

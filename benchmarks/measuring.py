@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import datetime
+import functools
 import gc
 import importlib.metadata
 import importlib.util
@@ -15,6 +16,7 @@ import random
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -223,12 +225,23 @@ def print_rows(rows: Sequence[Mapping[str, Any]]) -> None:
 
 
 def child_environment(**more: str) -> dict[str, str]:
-    """The environment of a fresh process: finds this cuplate, and may write bytecode whoever owns the checkout."""
+    """The environment of a fresh process: finds this cuplate, and its bytecode as an installed package has it.
+
+    A checkout may be read-only, and then every child would compile all of the library; so the bytecode goes to a folder
+    of this run. The first child that runs a thing writes it, and is not to be counted.
+    """
     spec = importlib.util.find_spec("cuplate")
     assert spec is not None and spec.origin is not None
     package_root = str(Path(spec.origin).parent.parent)
     paths = [package_root, *filter(None, [os.environ.get("PYTHONPATH")])]
-    return {**os.environ, "PYTHONPATH": os.pathsep.join(dict.fromkeys(paths)), **more}
+    kept = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    found = {"PYTHONPATH": os.pathsep.join(dict.fromkeys(paths)), "PYTHONPYCACHEPREFIX": _bytecode().name}
+    return {**kept, **found, **more}
+
+
+@functools.cache
+def _bytecode() -> tempfile.TemporaryDirectory[str]:
+    return tempfile.TemporaryDirectory(prefix="cuplate-bytecode-")
 
 
 def run_child(arguments: Sequence[str], environment: Mapping[str, str], timeout_s: float = 120) -> dict[str, Any]:

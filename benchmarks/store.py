@@ -96,8 +96,7 @@ def warm_start(result: Result, place: Path, quick: bool) -> None:
     for store in (*stores, bare, theirs):
         store.close()
     times: dict[str, list[float]] = {name: [] for name in WARM}
-    environment = child_environment(PYTHONPYCACHEPREFIX=str(place / "bytecode"))  # a checkout may be read-only
-    environment.pop("PYTHONDONTWRITEBYTECODE", None)
+    environment = child_environment()
     for i in range(4 if quick else 21):
         for name, statement in WARM.items():
             script = WARM_CHILD.format(statement=statement.format(key=key(7), **places), size=SMALL)

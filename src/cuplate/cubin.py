@@ -112,13 +112,12 @@ class Cubin:
     def _set(
         self, code: bytes, entry: str, arch: str, function: str, about: About | bytes, source: str | bytes
     ) -> None:
-        put = object.__setattr__
-        put(self, "code", code)
-        put(self, "entry", entry)
-        put(self, "arch", arch)
-        put(self, "function", function)
-        put(self, "_about", about)
-        put(self, "_source", source)
+        _put_code(self, code)
+        _put_entry(self, entry)
+        _put_arch(self, arch)
+        _put_function(self, function)
+        _put_about(self, about)
+        _put_source(self, source)
 
     @property
     def about(self) -> About:
@@ -132,7 +131,7 @@ class Cubin:
         about = self._about
         if isinstance(about, bytes):
             about = _about(about)
-            object.__setattr__(self, "_about", about)
+            _put_about(self, about)
         return about
 
     @property
@@ -171,7 +170,7 @@ class Cubin:
         source = self._source
         if isinstance(source, bytes):
             source = _inflated(source)
-            object.__setattr__(self, "_source", source)
+            _put_source(self, source)
         return source
 
     def with_ingredients(self, ingredients: tuple[tuple[str, str], ...]) -> Cubin:
@@ -211,6 +210,10 @@ class Cubin:
         return self.entry, self.arch, self.function
 
 
+# The slots' own setters, past the __setattr__ that refuses: half the time of object.__setattr__ with a name.
+_put_code, _put_entry, _put_arch, _put_function, _put_about, _put_source = (
+    vars(Cubin)[name].__set__ for name in ("code", "entry", "arch", "function", "_about", "_source")
+)
 _TEXTS = ("log", "toolchain", "parameters_text")
 _RESOURCES = tuple(f.name for f in fields(Resources))
 _RESOURCE_NAMES = frozenset(_RESOURCES)
@@ -265,28 +268,35 @@ def decode(record: bytes, *, lazily: bool = False) -> Cubin:
     ValueError
         The record is of another version, cut, longer than it says, or holds a value of the wrong type.
     """
-    form = _LENGTHS_1 if record.startswith(_RECORD_1) else _LENGTHS
-    if form is _LENGTHS and not record.startswith(_RECORD):
+    if record.startswith(_RECORD):
+        form = _LENGTHS
+    elif record.startswith(_RECORD_1):
+        form = _LENGTHS_1
+    else:
         raise ValueError(f"not a cuplate record of this version: {record[:8]!r}")
     head = len(_RECORD) + form.size
     if len(record) < head:
         raise ValueError(f"record is cut at byte {len(record)}")
-    entry, arch, function, about, *sources, code_bytes = form.unpack_from(record, len(_RECORD))
-    source = sum(sources)
-    if head + entry + arch + function + about + source + code_bytes != len(record):
+    # Written out, as a process that starts waits for it: each part ends where the next begins.
+    *sizes, code_bytes = form.unpack_from(record, len(_RECORD))
+    arch_at = head + sizes[0]
+    function_at = arch_at + sizes[1]
+    about_at = function_at + sizes[2]
+    source_at = about_at + sizes[3]
+    code_at = source_at + sizes[4] if form is _LENGTHS else source_at
+    if code_at + code_bytes != len(record):
         raise ValueError(f"record is cut, or longer than it says: {len(record)} bytes")
-    names = record[head : (end := head + entry + arch + function)]
-    text, packed, code = record[end : (end := end + about)], record[end : end + source], record[end + source :]
+    code, about = record[code_at:], record[about_at:source_at]
     if not code.startswith(_ELF):
         raise ValueError(f"not an ELF image: {code[:4]!r} ({len(code)} bytes)")
     cubin = Cubin.__new__(Cubin)
     cubin._set(
         code,
-        names[:entry].decode(),
-        names[entry : entry + arch].decode(),
-        names[entry + arch :].decode(),
-        text if lazily else _about(text),
-        packed,
+        record[head:arch_at].decode(),
+        record[arch_at:function_at].decode(),
+        record[function_at:about_at].decode(),
+        about if lazily else _about(about),
+        record[source_at:code_at],
     )
     return cubin
 

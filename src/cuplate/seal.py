@@ -5,14 +5,17 @@ Alone in its module: a look-up needs it, and not what a record says.
 
 from __future__ import annotations
 
-import hmac
+import functools
 import struct
+from _operator import _compare_digest as same  # what `hmac` calls compare_digest: in constant time
+from hashlib import sha256
 
 __all__ = ["SEAL_BYTES", "seal", "unseal"]
 
 _SEAL = b"CUPSEAL\x01"
 _KEY_LENGTH = struct.Struct("<Q")
 _MAC_BYTES = 32
+_BLOCK_BYTES = 64
 # With no secret the seal guards against accidents and swaps only; HMAC wants some key all the same.
 _NO_SECRET = b"cuplate: no secret"
 
@@ -20,10 +23,21 @@ SEAL_BYTES = len(_SEAL) + _MAC_BYTES
 """What the seal adds to a payload, bytes."""
 
 
+@functools.lru_cache(maxsize=4)
+def _pads(secret: bytes) -> tuple[bytes, bytes]:
+    key = (sha256(secret).digest() if len(secret) > _BLOCK_BYTES else secret or _NO_SECRET).ljust(_BLOCK_BYTES, b"\0")
+    return bytes(byte ^ 0x36 for byte in key), bytes(byte ^ 0x5C for byte in key)
+
+
 def _mac(key: bytes, payload: bytes | memoryview, secret: bytes) -> bytes:
-    # The length of the key comes first, or else a byte could move between key and payload. One call into C: a third
-    # faster than an object that is copied and updated.
-    return hmac.digest(secret or _NO_SECRET, b"".join((_SEAL, _KEY_LENGTH.pack(len(key)), key, payload)), "sha256")
+    """HMAC-SHA256 (RFC 2104), written out.
+
+    `hmac.digest` looks its algorithm up at every call, which takes as long as hashing four kilobytes; and a fresh
+    process waits for the import of `hmac`.
+    """
+    inner, outer = _pads(secret)
+    # The length of the key comes first, or else a byte could move between key and payload.
+    return sha256(outer + sha256(b"".join((inner, _SEAL, _KEY_LENGTH.pack(len(key)), key, payload))).digest()).digest()
 
 
 def seal(key: bytes, payload: bytes, secret: bytes = b"") -> bytes:
@@ -67,6 +81,6 @@ def unseal(key: bytes, blob: object, secret: bytes = b"") -> bytes | None:
         return None
     with memoryview(blob) as view:
         expected = _mac(key, view[SEAL_BYTES:], secret)
-        if not hmac.compare_digest(view[len(_SEAL) : SEAL_BYTES], expected):
+        if not same(blob[len(_SEAL) : SEAL_BYTES], expected):
             return None
     return blob[SEAL_BYTES:]
