@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import difflib
 import inspect
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from cuplate.dtypes import DTYPES
-from cuplate.errors import (
-    ArgumentError,
-    ExpressionError,
-)
+from cuplate.errors import ArgumentError, ExpressionError
+from cuplate.hints import nearest_name
 from cuplate.signature import ArrayArgument, ScalarArgument, Signature
 
 if TYPE_CHECKING:
@@ -197,12 +194,12 @@ def bind(
         )
     known = [*names, *(p.name for p in signature.parameters), "out", "stream"]
     for name in unknown or ():
-        near = difflib.get_close_matches(name, known, 1)
+        near = nearest_name(name, known)
         raise ArgumentError(
             f"there is no argument or parameter {name!r}.",
             function=function,
             allowed=", ".join(known),
-            try_=f"{near[0]}=" if near else None,
+            try_=f"{near}=" if near else None,
         )
     values = dict(given)
     for argument in signature.arguments:

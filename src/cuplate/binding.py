@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import keyword
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -12,6 +11,7 @@ from typing import Any
 from cuplate.dtypes import DTYPES
 from cuplate.errors import DeclarationError
 from cuplate.expression import DEVICE_FACTS, Expression, parse
+from cuplate.hints import nearest_name
 from cuplate.options import Options
 from cuplate.signature import CPP_KEYWORDS, RESERVED, Signature
 from cuplate.specialization import Fact
@@ -223,11 +223,11 @@ class _Reader:
         names = tuple(self._sequence(keyword, value))
         for name in names:
             if name not in allowed:
-                near = difflib.get_close_matches(str(name), allowed, 1)
+                near = nearest_name(name, allowed)
                 raise self._fail(
                     f"{keyword}= names {name!r}, which it cannot.",
                     allowed=", ".join(allowed) or "nothing here",
-                    try_=repr(near[0]) if near else None,
+                    try_=repr(near) if near else None,
                 )
         return names
 

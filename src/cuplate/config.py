@@ -396,10 +396,10 @@ def _of_project() -> dict[str, tuple[Any, str]]:
 def _key_of(table: project.Table, key: str) -> str:
     if key in _KEYS:
         return _KEYS[key]
-    import difflib
+    from cuplate.hints import nearest_name
 
-    near = difflib.get_close_matches(key.replace("-", "_").lower(), _KEYS, n=1)
-    hint = f"{near[0]} = ..." if near else None
+    near = nearest_name(key.replace("-", "_"), _KEYS)
+    hint = f"{near} = ..." if near else None
     if key in ("secret", "cache_secret"):
         hint = "CUPLATE_CACHE_SECRET: a secret does not belong in a file of the project"
     elif key == "disk":

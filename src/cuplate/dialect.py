@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
@@ -16,9 +15,10 @@ from jinja2.utils import pass_environment
 from jinja2.visitor import NodeTransformer
 
 from cuplate.errors import CuplateError, TemplateError
+from cuplate.hints import nearest_name
 from cuplate.literal import cpp, cstr
 
-__all__ = ["GLOBALS", "RESERVED_GLOBALS", "Dialect", "check_syntax", "nearest", "parse", "spell"]
+__all__ = ["GLOBALS", "RESERVED_GLOBALS", "Dialect", "check_syntax", "parse", "spell"]
 
 # lipsum, cycler and joiner are for web pages; cycler and joiner keep state besides.
 GLOBALS: Mapping[str, Any] = {"range": range, "dict": dict, "namespace": jinja2.utils.Namespace}
@@ -53,12 +53,6 @@ _BRACES = (
     "braces of C++ or PTX need a space where Jinja reads a tag: `{ %0, %1 }`, `{ {1, 2}, {3, 4} }`, `{ #x }`; "
     "or {% raw %} ... {% endraw %} around the passage"
 )
-
-
-def nearest(name: str, names: Iterable[str]) -> str | None:
-    """Return the name most like the given one, or None if none is near."""
-    found = difflib.get_close_matches(name, sorted(names), n=1, cutoff=0.5)
-    return found[0] if found else None
 
 
 def spell(value: object) -> str:
@@ -320,7 +314,7 @@ def _nested_comment(line: int, comment: str, key: str, function: str) -> Templat
 
 
 def _unknown_tag(tag: str, where: str, function: str) -> TemplateError:
-    near = nearest(tag, _TAGS.split())
+    near = nearest_name(tag, _TAGS.split())
     summary = f"`{{% {tag}` is no Jinja tag" + (f"; the nearest is `{near}`" if near else "")
     return TemplateError(summary, function=function, template=where, try_=_BRACES)
 

@@ -104,14 +104,14 @@ def subscribe(callback: Callable[[Event], object], kinds: Collection[str] | str 
     """
     wanted = frozenset(KINDS if kinds is None else (kinds,) if isinstance(kinds, str) else kinds)
     for kind in sorted(wanted.difference(KINDS)):
-        import difflib
+        from cuplate.hints import nearest_name
 
-        near = difflib.get_close_matches(kind, KINDS, n=1)
+        near = nearest_name(kind, KINDS)
         raise SettingError(
             "no event of this kind exists.",
             given=f"kinds={kind!r}",
             allowed=", ".join(KINDS),
-            try_=repr(near[0]) if near else None,
+            try_=repr(near) if near else None,
         )
     subscription = Subscription(callback, wanted)
     listeners.append(subscription)

@@ -6,14 +6,14 @@ Text is read by ``ast.parse`` and walked into closures; nothing that a user wrot
 from __future__ import annotations
 
 import ast
-import difflib
 import operator
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, NoReturn, SupportsIndex
 
 from cuplate.errors import ExpressionError
+from cuplate.hints import nearest_name
 from cuplate.specialization import Fact
 
 __all__ = ["ARRAY_FACTS", "DEVICE_FACTS", "FUNCTIONS", "Expression", "cdiv", "parse"]
@@ -384,7 +384,7 @@ class _Builder:
     def unknown(self, node: ast.Name, name: str) -> NoReturn:
         if name in FUNCTIONS:
             self.fail(node, f"{name} is a function and must be called", try_=f"{name}(a, b)")
-        nearest = _nearest(name, (*self.names, *self.arrays))
+        nearest = nearest_name(name, (*self.names, *self.arrays))
         habit = {"true": "True", "false": "False", "null": "None"}.get(name)
         allowed = ", ".join((*self.names, *self.arrays)) or "no names"
         self.fail(node, f"unknown name {name!r}", allowed=allowed, try_=nearest or habit)
@@ -406,7 +406,7 @@ class _Builder:
     def fact(self, node: ast.expr, attribute: ast.Attribute, arguments: tuple[ast.expr, ...]) -> _Node:
         array, name = self.array(attribute), attribute.attr
         if name not in ARRAY_FACTS:
-            nearest = _nearest(name, ARRAY_FACTS)
+            nearest = nearest_name(name, ARRAY_FACTS)
             allowed = "itemsize, ndim, dtype, order, aligned(bytes), stride(axis)"
             self.fail(node, f"unknown array fact .{name}", allowed=allowed, try_=nearest and f"{array}.{nearest}")
         self.present.add(array)
@@ -440,7 +440,7 @@ class _Builder:
         if not isinstance(node.func, ast.Name) or node.func.id not in FUNCTIONS:
             name = node.func.id if isinstance(node.func, ast.Name) else "call"
             allowed = ", ".join(FUNCTIONS)
-            self.fail(node.func, f"unknown function {name!r}", allowed=allowed, try_=_nearest(name, FUNCTIONS))
+            self.fail(node.func, f"unknown function {name!r}", allowed=allowed, try_=nearest_name(name, FUNCTIONS))
         name = node.func.id
         function, fewest, most = FUNCTIONS[name]
         if not fewest <= len(node.args) <= (most or len(node.args)):
@@ -600,13 +600,6 @@ def _shown(value: object) -> str:
         return f"{type(value).__name__}.{value.name}"
     text = repr(value)
     return text if len(text) <= 80 else f"{text[:77]}..."
-
-
-def _nearest(name: str, allowed: Iterable[str]) -> str | None:
-    """The allowed name that was probably meant; another case counts as near, however short the name."""
-    choices = list(allowed)
-    same = [choice for choice in choices if choice.lower() == name.lower()]
-    return next(iter(same or difflib.get_close_matches(name, choices, n=1)), None)
 
 
 def _pointed(text: str, node: ast.AST) -> str:

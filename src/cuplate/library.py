@@ -11,8 +11,8 @@ from threading import RLock
 
 import jinja2
 
-from cuplate.dialect import nearest
 from cuplate.errors import TemplateError
+from cuplate.hints import nearest_name
 
 __all__ = ["Library", "is_file", "shipped_directory"]
 
@@ -132,7 +132,7 @@ class Library(jinja2.BaseLoader):
     def _near(self, reference: str) -> str | None:
         """Return the present name most like the given one. Every name ends alike, so the ends do not count."""
         stems = {name.partition(".")[0]: name for name in self._present()}
-        near = nearest(reference.partition(".")[0], stems)
+        near = nearest_name(reference.partition(".")[0], stems)
         return stems[near] if near else None
 
     def _present(self) -> list[str]:

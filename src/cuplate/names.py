@@ -10,8 +10,9 @@ import jinja2
 from jinja2 import nodes
 from jinja2.visitor import NodeVisitor
 
-from cuplate.dialect import GLOBALS, nearest
+from cuplate.dialect import GLOBALS
 from cuplate.errors import TemplateError
+from cuplate.hints import nearest_name
 from cuplate.specialization import Fact
 
 __all__ = ["Usage", "references", "usage"]
@@ -311,7 +312,7 @@ class _Walk(NodeVisitor):
 
     def _known(self, node: nodes.Filter | nodes.Test, kind: str, names: Iterable[str]) -> None:
         if node.name not in names:
-            near = nearest(node.name, [name for name in names if not name.startswith("_")])
+            near = nearest_name(node.name, [name for name in names if not name.startswith("_")])
             raise self._error(node, f"no {kind} is named `{node.name}`", f"`{near}`" if near else None)
 
     def _error(self, node: nodes.Node, summary: str, hint: str | None) -> TemplateError:

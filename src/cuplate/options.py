@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
@@ -10,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from cuplate.errors import DeclarationError
+from cuplate.hints import nearest_name
 
 __all__ = ["Options"]
 
@@ -116,10 +116,8 @@ class Options:
         names = [f.name for f in fields(cls)]
         for name in value:
             if name not in names:
-                near = difflib.get_close_matches(str(name), names, 1)
-                raise DeclarationError(
-                    f"options has no keyword {name!r}", allowed=", ".join(names), try_=near[0] if near else None
-                )
+                near = nearest_name(name, names)
+                raise DeclarationError(f"options has no keyword {name!r}", allowed=", ".join(names), try_=near)
         return cls(**value)
 
     def replace(self, **changes: Any) -> Options:
@@ -172,12 +170,12 @@ class Options:
 def _one_of(name: str, value: object, allowed: tuple[str, ...]) -> str:
     if isinstance(value, str) and value.lower() in allowed:
         return value.lower()
-    near = difflib.get_close_matches(str(value), allowed, 1)
+    near = nearest_name(value, allowed)
     raise DeclarationError(
         f"options: {name} is not known",
         given=f"{name}={value!r}",
         allowed=", ".join(allowed),
-        try_=f"{name}={near[0]!r}" if near else None,
+        try_=f"{name}={near!r}" if near else None,
     )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import enum
 import inspect
 import struct
@@ -11,10 +10,8 @@ from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 from cuplate.dtypes import DTYPES
-from cuplate.errors import (
-    DeclarationError,
-    ParameterError,
-)
+from cuplate.errors import DeclarationError, ParameterError
+from cuplate.hints import nearest_name
 from cuplate.signature import ArrayArgument, Parameter, Signature
 
 if TYPE_CHECKING:
@@ -92,12 +89,9 @@ def _check_parameter(parameter: Parameter, value: Any, function: str) -> Any:
         for allowed in parameter.allowed:
             if type(plain) is type(allowed) and plain == allowed:
                 return allowed
-        near = (
-            difflib.get_close_matches(value, [a for a in parameter.allowed if isinstance(a, str)], 1)
-            if isinstance(value, str)
-            else []
-        )
-        raise _wrong(parameter, value, function, ", ".join(map(repr, parameter.allowed)), near[0] if near else None)
+        texts = [a for a in parameter.allowed if isinstance(a, str)]
+        near = nearest_name(value, texts) if isinstance(value, str) else None
+        raise _wrong(parameter, value, function, ", ".join(map(repr, parameter.allowed)), near)
     if kind == "enum":
         if any(value is member for member in parameter.allowed):  # an IntEnum equals another one's member, too
             return value

@@ -11,8 +11,8 @@ from typing import Any
 
 import jinja2
 
-from cuplate.dialect import nearest
 from cuplate.errors import CuplateError, TemplateError
+from cuplate.hints import nearest_name
 from cuplate.origin import CoarseMarks, Marks, Origin, Traced, has_marks, line_breaks, unmark
 from cuplate.specialization import Specialization
 from cuplate.template import Template
@@ -244,7 +244,7 @@ def _reason(error: Exception, template: Template, specialization: Specialization
     if isinstance(error, jinja2.UndefinedError):
         name = re.match(r"'(\w+)' is undefined", str(error))
         known = [*(name for name, _ in specialization.parameters), *(a.name for a in specialization.arrays)]
-        return str(error), nearest(name[1], known) if name else None
+        return str(error), nearest_name(name[1], known) if name else None
     if isinstance(error, RecursionError):
         return "a macro or an include calls itself without end", None
     return f"{type(error).__name__}: {error}", None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import enum
 import inspect
 import sys
@@ -15,6 +14,7 @@ from typing import Annotated, Any, Literal
 from cuplate.dtypes import DTYPES
 from cuplate.errors import DeclarationError
 from cuplate.expression import DEVICE_FACTS, Expression, parse
+from cuplate.hints import nearest_name
 from cuplate.template import RESERVED_GLOBALS
 
 __all__ = ["ArrayArgument", "Axis", "Parameter", "ScalarArgument", "Signature", "read_signature"]
@@ -371,10 +371,10 @@ class _Reader:
                 raise self._fail(f"axis {name!r} is only known from the optional array {optional[0]!r}.")
             if not any(isinstance(a, ArrayArgument) for a in arguments):
                 continue  # no array argument: out= gives the sizes
-            near = difflib.get_close_matches(name, sorted(bound), 1)
+            near = nearest_name(name, bound)
             raise self._fail(
                 f"axis {name!r} of the output is not an axis of any argument.",
-                try_=f"{near[0]!r}" if near else "an expression of the arguments' axes",
+                try_=repr(near) if near else "an expression of the arguments' axes",
             )
 
     def _check_folded(

@@ -15,8 +15,9 @@ from typing import Any
 import jinja2
 from jinja2 import meta, nodes
 
-from cuplate.dialect import GLOBALS, RESERVED_GLOBALS, Dialect, nearest, parse
+from cuplate.dialect import GLOBALS, RESERVED_GLOBALS, Dialect, parse
 from cuplate.errors import TemplateError
+from cuplate.hints import nearest_name
 from cuplate.library import Library, is_file, shipped_directory
 from cuplate.names import Usage, references, usage
 from cuplate.specialization import Fact
@@ -300,7 +301,7 @@ def _find_path(library: Library, reference: Path, anchor: Path | None) -> str:
         f"no template {str(reference)!r}",
         function=library.function,
         looked_in="\n".join(dict.fromkeys(map(str, candidates))),
-        try_=nearest(reference.name, beside),
+        try_=nearest_name(reference.name, beside),
     )
 
 
@@ -477,13 +478,13 @@ def _check_unknown(template: Template, known: Collection[str], function: str) ->
         if name not in known:
             raise TemplateError(
                 f"the template uses `{name}`, which is no parameter, array, scalar or axis",
-                function=function, template=where, allowed=", ".join(sorted(known)), try_=nearest(name, known),
+                function=function, template=where, allowed=", ".join(sorted(known)), try_=nearest_name(name, known),
             )  # fmt: skip
     for name, where in template.isolated.items():
         hint = f"a macro argument for it, or `with context` at the import: then `{name}` is seen"
         raise TemplateError(
             f"`{name}` is unknown in a file that is imported without context",
-            function=function, template=where, try_=hint if name in known else nearest(name, known),
+            function=function, template=where, try_=hint if name in known else nearest_name(name, known),
         )  # fmt: skip
 
 
@@ -500,7 +501,7 @@ def _check_unused(
                 function=function,
                 template=template.name,
                 allowed="used by the template: " + (", ".join(sorted(template.names)) or "nothing"),
-                try_=nearest(name, used - set(parameters)),
+                try_=nearest_name(name, used - set(parameters)),
             )
 
 
@@ -512,7 +513,7 @@ def _check_attributes(template: Template, kinds: Mapping[str, str], function: st
                 raise TemplateError(
                     f"`{name}.{attribute}` does not exist: `{name}` is {_article(kinds[name])}",
                     function=function, template=where, allowed=", ".join(sorted(allowed)),
-                    try_=nearest(attribute, allowed),
+                    try_=nearest_name(attribute, allowed),
                 )  # fmt: skip
 
 
@@ -542,7 +543,7 @@ def _check_header(
                 raise TemplateError(
                     f"the header comment lists `{entry.name}` under {section}, which the signature does not have",
                     function=function, template=f"{template.name}:{entry.line}",
-                    allowed=", ".join(sorted(allowed)) or "none", try_=nearest(entry.name, allowed),
+                    allowed=", ".join(sorted(allowed)) or "none", try_=nearest_name(entry.name, allowed),
                 )  # fmt: skip
         absent = sorted(demanded - {entry.name for entry in entries})
         if absent:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from enum import Enum
 from typing import Any, ClassVar, NoReturn
 
-from cuplate.dialect import nearest
 from cuplate.dtypes import DTYPES
 from cuplate.errors import TemplateError
+from cuplate.hints import nearest_name
 from cuplate.literal import cpp
 from cuplate.specialization import ArrayFacts, AxisFacts, Fact
 from cuplate.template import ATTRIBUTES
@@ -36,7 +36,7 @@ class _View:
             raise AttributeError(name)
         raise TemplateError(
             f"`{self}.{name}` does not exist",
-            allowed=", ".join(sorted(self.attributes)) or "no attributes", try_=nearest(name, self.attributes),
+            allowed=", ".join(sorted(self.attributes)) or "no attributes", try_=nearest_name(name, self.attributes),
         )  # fmt: skip
 
 

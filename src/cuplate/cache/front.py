@@ -200,14 +200,14 @@ def configure(policy: CachePolicy | None = None, /, **values: Any) -> Configured
         return Configured(set_policy(policy), NAMES)
     for name in values:
         if name not in NAMES:
-            import difflib
+            from cuplate.hints import nearest_name
 
-            near = difflib.get_close_matches(name, NAMES, n=1)
+            near = nearest_name(name, NAMES)
             raise SettingError(
                 "a cache policy has no such value.",
                 given=name,
                 allowed=", ".join(NAMES),
-                try_=f"configure({near[0]}=...)" if near else None,
+                try_=f"configure({near}=...)" if near else None,
             )
     return Configured(_change(values), tuple(values))
 
