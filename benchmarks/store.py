@@ -191,6 +191,10 @@ if kind == "FileStreamProgramCache":
     from cuda.core.utils import FileStreamProgramCache
     store = FileStreamProgramCache(place)
     put = store.__setitem__
+elif kind == "diskcache, inline":
+    import diskcache
+    store = diskcache.Cache(place, disk_min_file_size=1 << 31)
+    put = store.set
 else:
     from cuplate.cache import DiskTier
     from cuplate.cache.files import FilesTier
@@ -237,26 +241,34 @@ def together(script: str, arguments: list[list[str]]) -> list[Any]:
 
 
 def mixed_load(result: Result, place: Path, quick: bool) -> None:
-    """16 processes, 90 % gets and 10 % puts, three quarters of 6 KB and a quarter of 60 KB."""
+    """16 processes, 90 % gets and 10 % puts, three quarters of 6 KB and a quarter of 60 KB.
+
+    Bare diskcache with its values in the rows, which checks nothing, says what the engine of our disk tier can reach.
+    """
+    import diskcache
     from cuda.core.utils import FileStreamProgramCache
 
     from cuplate.cache import DiskTier
     from cuplate.cache.files import FilesTier
 
-    kinds = ("cuplate disk tier", "cuplate file tier", "FileStreamProgramCache")
+    kinds = ("cuplate disk tier", "cuplate file tier", "diskcache, inline", "FileStreamProgramCache")
     rates: dict[str, list[float]] = {kind: [] for kind in kinds}
     for round_number in range(1 if quick else 3):
         for kind in kinds:
             folder = str(place / f"{kind}{round_number}")
+            store: Any
             if kind == "FileStreamProgramCache":
-                theirs = FileStreamProgramCache(folder)
-                for number in range(KEYS):
-                    theirs[key(number)] = os.urandom(LARGE if number >= 300 else SMALL)
+                store = FileStreamProgramCache(folder)
+                put = store.__setitem__
+            elif kind == "diskcache, inline":
+                store = diskcache.Cache(folder, disk_min_file_size=1 << 31)
+                put = store.set
             else:
                 store = (DiskTier if kind == "cuplate disk tier" else FilesTier)(folder)
-                for number in range(KEYS):
-                    store.put(key(number), os.urandom(LARGE if number >= 300 else SMALL))
-                store.close()
+                put = store.put
+            for number in range(KEYS):
+                put(key(number), os.urandom(LARGE if number >= 300 else SMALL))
+            store.close()
             seconds = 1.0 if quick else 4.0
             found = together(MIXED_CHILD, [[kind, folder, str(seconds), str(seed)] for seed in range(PROCESSES)])
             rates[kind].append(sum(done for done, _, _ in found) / seconds)

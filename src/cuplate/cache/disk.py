@@ -32,7 +32,7 @@ from cuplate.cache.directory import (
 from cuplate.cache.faults import Fault, classify
 from cuplate.cache.health import Health
 from cuplate.cache.reader import DATABASE, Identity, Reader, identity
-from cuplate.cache.touch import Uses, write_touches
+from cuplate.cache.touch import BY_USE, Uses, write_touches
 from cuplate.seal import seal, unseal
 
 if TYPE_CHECKING:
@@ -51,7 +51,6 @@ _CLEAR_S = 60.0
 _POLL_S = 0.01
 _BUSY_UNTIL_REST = 3
 _QUARANTINES_UNTIL_OFF = 3
-_BY_USE = ("least-recently-used", "least-frequently-used")
 
 
 class DiskTier:
@@ -167,7 +166,7 @@ class DiskTier:
             count("disk", misses=not again, errors=errors, seconds=time.perf_counter() - start)
             return None
         count("disk", hits=1, read_bytes=len(payload), seconds=time.perf_counter() - start)
-        if self.eviction in _BY_USE:
+        if self.eviction in BY_USE:
             self._note_use(key)
         return payload
 

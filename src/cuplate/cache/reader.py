@@ -25,7 +25,9 @@ _RAW = 1  # diskcache.core.MODE_RAW: the value stands in the row
 _LIVE = "raw = 1 AND mode = 1 AND store_time > ?"
 _ONE = f"SELECT value FROM Cache WHERE key = ? AND {_LIVE} LIMIT 1"
 _TAGGED = f"SELECT key, value FROM Cache WHERE tag = ? AND {_LIVE} ORDER BY store_time DESC LIMIT ?"
-_ROWS = f"SELECT key, tag, size, store_time, access_time, access_count FROM Cache WHERE {_LIVE} ORDER BY rowid"
+_ROWS = (
+    f"SELECT key, tag, size, store_time, access_time, access_count FROM Cache WHERE {_LIVE} ORDER BY store_time, rowid"
+)
 # SQLite calls back every so many steps of its machine; a planted view that never ends is cut off there.
 _STEPS = 20_000
 

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from cuplate.cache.files import EXPIRE_EVERY_S, FOLDER
 from cuplate.cache.folder import file_bytes
-from cuplate.cache.touch import DUE_KEYS, DUE_S, MOST_TOUCHES
+from cuplate.cache.touch import BY_USE, DUE_KEYS, DUE_S, MOST_TOUCHES
 from cuplate.cache.trace import Facts, Kernel, Process, Record
 from cuplate.config import UNLIMITED
 from cuplate.seal import SEAL_BYTES
@@ -35,7 +35,6 @@ __all__ = ["Asked", "Entry", "MemoryReplay", "Point", "Stream", "asked", "disk_b
 _NEVER = 0  # the depth of a kernel that has not been loaded: no size is enough
 _EXPIRED_A_PUT = 64  # as in engine.py
 _LARGEST_SHARE = 8  # an entry above this part of the limit is not stored
-_BY_USE = ("least-recently-used", "least-frequently-used")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -525,7 +524,7 @@ class _Disk:
         stored = self.rows.get(key)
         if stored is None or self._is_old(stored, at):
             return False
-        if self.eviction in _BY_USE:
+        if self.eviction in BY_USE:
             touches = self._touches[process]
             if not touches:
                 self._since[process] = at

@@ -10,7 +10,10 @@ from typing import Any
 
 from cuplate.cache.reader import connect
 
-__all__ = ["DUE_KEYS", "DUE_S", "MOST_TOUCHES", "STEP_S", "Uses", "first_stamp", "touch", "write_touches"]
+__all__ = ["BY_USE", "DUE_KEYS", "DUE_S", "MOST_TOUCHES", "STEP_S", "Uses", "first_stamp", "touch", "write_touches"]
+
+BY_USE = ("least-recently-used", "least-frequently-used")
+"""The kinds of eviction that ask what was used."""
 
 MOST_TOUCHES = 4096
 """Keys that a process remembers; beyond that the earliest is forgotten."""
