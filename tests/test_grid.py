@@ -28,7 +28,14 @@ def refused(call, *arguments, **options) -> LaunchError:  # type: ignore[no-unty
     ("arch", "number", "kib"),
     [
         *[("sm_75", 75, 64), ("sm_80", 80, 163), ("sm_86", 86, 99), ("sm_87", 87, 163), ("compute_89", 89, 99)],
-        *[("sm_90", 90, 227), ("sm_90a", 90, 227), ("sm_100a", 100, 227), ("sm_103f", 103, 227), ("sm_121", 121, 99)],
+        *[
+            ("sm_90", 90, 227),
+            ("sm_90a", 90, 227),
+            ("sm_100a", 100, 227),
+            ("sm_103f", 103, 227),
+            ("sm_121", 121, 99),
+            ("sm_107", 107, 227),
+        ],
     ],
 )
 def test_documented_limits(arch: str, number: int, kib: int) -> None:
@@ -38,7 +45,7 @@ def test_documented_limits(arch: str, number: int, kib: int) -> None:
     assert limits.cluster_blocks == (8 if number >= 90 else 1)
 
 
-@pytest.mark.parametrize("arch", ["sm_99", "90", "sm_", "native", ""])
+@pytest.mark.parametrize("arch", ["sm_999", "90", "sm_", "native", ""])
 def test_unknown_arch_is_never_guessed(arch: str) -> None:
     """An architecture without documented limits is an error that lists the known ones."""
     with pytest.raises(ToolchainError) as caught:

@@ -241,3 +241,17 @@ def test_a_stored_kernel_holds_the_text_that_was_compiled(line_info: bool) -> No
     assert again.cubin.source == first.cubin.source
     assert sha256(again.cubin.source) == dict(again.ingredients)["source"]
     assert (again.cubin.source == again.source) is not line_info
+
+
+def test_a_stride_that_nothing_says_is_asked_for() -> None:
+    """A template that reads a stride needs the shape, and says so; with it, it is compiled without an array."""
+
+    @specialize(Inline('extern "C" __global__ void {{ kernel }}({{ args }}) { out[0] = x[{{ x.stride(0) }}]; }'))
+    def second_row(x: Float32[Array, "R C"]) -> Float32[Array, "R C"]:
+        raise NotImplementedError
+
+    for given in ((), (ArraySpec(),)):
+        with pytest.raises(ArgumentError, match=r"reads x\.stride") as caught:
+            second_row.compile(*given, arch=ARCH)
+        assert caught.value.argument == "x" and "ArraySpec((64, 65), 'float32')" in caught.value.try_
+    assert "x[70]" in second_row.inspect(ArraySpec((33, 70)), arch=ARCH).source

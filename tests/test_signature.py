@@ -173,7 +173,7 @@ def test_an_optional_array_says_so() -> None:
         (Literal["a", "b"], "literal", False),
         (bool | None, "bool", True),
         (Literal[1] | None, "literal", True),
-        (f32, "float", False),
+        (Annotated[float, "seconds"], "float", False),
     ],
 )
 def test_parameter_kinds(annotation: Any, kind: str, nullable: bool) -> None:
@@ -310,7 +310,7 @@ def test_an_argument_that_is_neither_array_nor_scalar_is_refused() -> None:
 
 
 def test_parameters_that_cannot_be_enforced_are_refused() -> None:
-    """A union, an array, an arbitrary class."""
+    """A union, an array, an arbitrary class, a C type: no Python value is a float32."""
 
     def union(x: Float32[Array, " N"], *, p: int | str = 1) -> None: ...
 
@@ -318,8 +318,11 @@ def test_parameters_that_cannot_be_enforced_are_refused() -> None:
 
     def other(x: Float32[Array, " N"], *, p: Path) -> None: ...
 
+    def narrow(x: Float32[Array, " N"], *, p: f32) -> None: ...
+
     assert "parameter 'p' is a union" in refused(union)
     assert "parameter 'p' is annotated as an array" in refused(array)
+    assert "parameter 'p' is annotated as float32" in refused(narrow)
     assert "parameter 'p' has an annotation that cannot be enforced" in refused(other)
 
 

@@ -14,7 +14,7 @@ SRC = Path(__file__).parents[1] / "src"
 # First to last; a room imports only from lines above its own, or from its own line. Packages (`cache`, `backend`) are
 # one room unless a module of theirs is listed by its dotted name.
 ROOMS = """
-errors dtypes
+errors dtypes hints
 specialization project config
 events typing scalars
 literal cxx

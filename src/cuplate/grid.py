@@ -72,12 +72,12 @@ def limits_for(arch: str) -> Limits:
     Returns
     -------
     Limits
-        With ``sm_count`` None.
+        With ``sm_count`` None. An architecture that is newer than this table has the least of its major version.
 
     Raises
     ------
     ToolchainError
-        The name is no architecture, or one whose limits are not known here.
+        The name is no architecture, or one of a major version that is not known here.
 
     Examples
     --------
@@ -86,12 +86,13 @@ def limits_for(arch: str) -> Limits:
     """
     match = re.fullmatch(r"(?:sm|compute)_(\d+)[af]?", arch)
     number = int(match[1]) if match else -1
-    if number not in _SHARED_KIB:
+    shared_kib = _SHARED_KIB.get(number, min((k for n, k in _SHARED_KIB.items() if n // 10 == number // 10), default=0))
+    if not shared_kib:
         known = ", ".join(f"sm_{n}" for n in _SHARED_KIB)
         near = f"sm_{arch}" if arch.isdigit() and int(arch) in _SHARED_KIB else None
         raise ToolchainError(f"the limits of arch {arch!r} are not known.", given=arch, allowed=known, try_=near)
     clusters = 8 if number >= 90 else 1
-    return Limits(arch=number, shared_memory_bytes=_SHARED_KIB[number] * 1024, cluster_blocks=clusters)
+    return Limits(arch=number, shared_memory_bytes=shared_kib * 1024, cluster_blocks=clusters)
 
 
 @dataclass(frozen=True, slots=True)

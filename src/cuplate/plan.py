@@ -345,18 +345,22 @@ class _Planner:
             return ArrayFacts(name, "", 0, mutable, present=False)
         ndim = len(argument.axes)
         read = [f for f in self.binding.template.facts if f.array == name]
-        known = array.shape is not None
+        strides = sorted(f.value for f in read if f.name == "stride" and f.value is not None)
+        if strides and array.shape is None:
+            raise ArgumentError(
+                f"the template reads {name}.stride({strides[0]}), and nothing says it.",
+                function=self.binding.signature.function,
+                argument=name,
+                given="no shape",
+                try_=f"{name}=cuplate.ArraySpec({tuple(range(64, 64 + ndim))}, {array.dtype!r}), with your sizes",
+            )
         return ArrayFacts(
             name,
             array.dtype,
             ndim,
             mutable,
             order=array.order if any(f.name == "order" for f in read) else None,
-            strides=tuple(
-                sorted((f.value, array.stride(f.value)) for f in read if f.name == "stride" and f.value is not None)
-            )
-            if known
-            else (),
+            strides=tuple((axis, array.stride(axis)) for axis in strides),
             aligned=tuple(sorted((f.value, array.aligned(f.value)) for f in read if f.name == "aligned" and f.value)),
         )
 

@@ -501,7 +501,14 @@ class _Reader:
 
     def _parameter_kind(self, name: str, hint: Any) -> tuple[str, tuple[Any, ...]]:
         if typing.get_origin(hint) is Annotated:
-            hint = typing.get_args(hint)[0]
+            plain = typing.get_args(hint)[0]
+            if (dtype := _scalar_dtype(hint)) not in (None, _scalar_dtype(plain)):
+                raise self._fail(
+                    f"parameter {name!r} is annotated as {dtype}: after * stand compile-time values of Python's.",
+                    allowed="bool, int, float, str, Literal, an Enum, a dtype, a list of these",
+                    try_=f"move {name!r} before * for a run-time scalar, or write {_show(plain)}",
+                )
+            hint = plain
         if typing.get_origin(hint) is Literal:
             return "literal", typing.get_args(hint)
         if hint is Any:

@@ -170,7 +170,9 @@ def check(
     binding = _binding(f)
     engine = _engine(engine, example)
     drawer = Drawer(binding, sizes or {}, minimum, parameters or {})
-    runner = _Runner(binding, f.reference, launch or f, _library(arrays), data or {}, rtol, atol)
+    asked: dict[str, Any] = {"sizes": sizes, "minimum": minimum or None, "parameters": parameters, "data": data}
+    asked |= {"arrays": arrays, "rtol": rtol, "atol": atol}
+    runner = _Runner(binding, f.reference, launch or f, _library(arrays), data or {}, rtol, atol, _written(asked))
     run = _Run(runner, seed)
     if isinstance(example, str):
         run(_replayed(drawer, example))
@@ -206,6 +208,12 @@ def _engine(engine: str | None, example: int | str | None) -> str:
     if example is not None:
         return "random" if isinstance(example, int) else "hypothesis"
     return engine or ("hypothesis" if find_spec("hypothesis") else "random")
+
+
+def _written(asked: Mapping[str, Any]) -> str:
+    """What decides a drawn call beside seed and name, as it was given; ``...`` for what has no short text."""
+    given = {name: repr(value) for name, value in asked.items() if value is not None}
+    return "".join(f", {name}={text if '<' not in text else '...'}" for name, text in given.items())
 
 
 def _replayed(drawer: Drawer, name: str) -> Example:
@@ -334,6 +342,7 @@ class _Runner:
     data: Mapping[str, Draw]
     rtol: float | None
     atol: float | None
+    asked: str
 
     @property
     def signature(self) -> Signature:
@@ -357,7 +366,7 @@ class _Runner:
         return max(shares, default=0.0), device
 
     def _repeat(self, example: Example, seed: int) -> str:
-        return f"check({self.signature.function}, seed={seed}, example={example.name!r})"
+        return f"check({self.signature.function}, seed={seed}, example={example.name!r}{self.asked})"
 
     def _make_data(self, example: Example, seed: int) -> dict[str, Any]:
         """Host arrays and scalars by argument name; None for an absent optional array."""

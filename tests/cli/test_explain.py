@@ -98,7 +98,7 @@ def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 def test_a_call_is_explained(command: Command, module: str, directory: Path) -> None:
-    """A miss with what differs, code 1; a hit, code 0. Values are Python's, or text."""
+    """A miss with what differs, code 1; a hit, code 0. Values are Python's, or arrays with a shape, or text."""
     call = ("explain", f"{module}:f", "x=float32", "--arch", "sm_90", "-d", directory)
     done = command(*call)
     assert (done.code, done.out) == (1, "f: miss: nothing is stored for this function\n")
@@ -110,6 +110,7 @@ def test_a_call_is_explained(command: Command, module: str, directory: Path) -> 
     assert done.code == 1
     assert "source (tile=2, label='1' -> tile=3, label='1') differs" in done.out
     assert (command(*call, "tile=2").code, command(*call, "tile=2", "--json").json["hit"]) == (0, True)
+    assert command("explain", f"{module}:f", "x=float32[33]", "--arch", "sm_90", "-d", directory, "tile=2").code == 0
     assert "label='N'" in command(*call, "tile=2", "label=N").out
 
 

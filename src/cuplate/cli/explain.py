@@ -6,17 +6,20 @@ import ast
 import difflib
 import importlib
 import os
+import re
 import sys
 from collections.abc import Iterator
 from typing import Annotated, Any
 
 import typer
 
+from cuplate.arguments import ArraySpec
 from cuplate.cache.listing import nearest
 from cuplate.cli import screen
 from cuplate.cli.exits import Exit, Stop
 from cuplate.cli.store import Directory, Entry, Json, Opened, SecretFile, opened
 from cuplate.cubin import Cubin
+from cuplate.dtypes import DTYPES
 from cuplate.key import difference
 
 __all__ = ["explain"]
@@ -78,15 +81,22 @@ def _function(what: str) -> Any:
     return value
 
 
+_DESCRIBED = re.compile(r"(?P<dtype>\w+)\[(?P<shape>[\d, ]*)\]")
+
+
 def _argument(text: str) -> tuple[str, Any]:
-    """``tile=16`` as Python's value, ``a=float32`` as text."""
+    """``tile=16`` as Python's value, ``a=float32`` as text, ``a=float32[33,70]`` as an array of that shape."""
     name, separator, value = text.partition("=")
     if not separator:
         raise Stop(Exit.USAGE, f"{text!r} is no NAME=VALUE.")
     try:
         return name, ast.literal_eval(value)
     except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
-        return name, value
+        described = _DESCRIBED.fullmatch(value)
+        if described is None or described["dtype"] not in DTYPES:
+            return name, value
+        shape = tuple(int(size) for size in described["shape"].split(",") if size.strip())
+        return name, ArraySpec(shape, described["dtype"])
 
 
 # ---- entries ---------------------------------------------------------------------------------------------------------
