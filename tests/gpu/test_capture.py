@@ -76,7 +76,7 @@ def test_a_warm_call_is_captured_and_replays_with_changed_inputs_after_its_evict
 
 @pytest.mark.parametrize("given", [True, False], ids=["out=", "fresh"])
 def test_torch_captures_a_warm_call_and_replays_it_with_changed_inputs(torch: Any, given: bool) -> None:
-    """Through ``torch.cuda.graph``: nothing is loaded, with ``out=`` nothing is allocated, and each replay reads anew."""
+    """Nothing is loaded, with ``out=`` nothing is allocated, and each replay reads its inputs anew."""
     x = torch.arange(1000, dtype=torch.float32, device="cuda")
     out = torch.zeros_like(x) if given else None
     warm = torch.cuda.Stream()
