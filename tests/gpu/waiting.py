@@ -8,7 +8,7 @@ from jaxtyping import Float32, Int32
 
 from cuplate import Array, Inline, i64, specialize
 
-LONG, SHORT = 20_000_000_000, 200_000_000  # clock cycles: ten seconds and a tenth of one
+LONG, SHORT = 6_000_000_000, 200_000_000  # clock cycles: three seconds and a tenth of one
 TEXT = """
 extern "C" __global__ void {{ kernel }}({{ args }})
 {
