@@ -423,7 +423,7 @@ class Walk:
                 array = call.outputs.get(name, call.values.get(name))
                 owner = owners.find_owner(name, array, self.name)
                 if owner.has_current_stream and owner.current_stream(call.device[1]) != stream:
-                    owner.record(array, call.device[1], stream)
+                    owner.record(array, call.values["stream"])
 
     def _value(self, recipe: Recipe, pointers: Mapping[str, int], values: Mapping[str, Any]) -> int:
         if recipe.kind == "array":

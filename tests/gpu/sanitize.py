@@ -57,7 +57,8 @@ def run(tool: str, tests: Sequence[str], limit_s: int) -> tuple[int, str]:
             done = subprocess.run(
                 command(tool, log, *pytest), cwd=ROOT, capture_output=True, text=True, timeout=limit_s, check=False
             )
-            status, tail = done.returncode, done.stdout.strip().splitlines()[-1:]
+            said = done.stdout.strip().splitlines()
+            status, tail = done.returncode, [*said[-1:], *(line[:200] for line in said if line.startswith("FAILED "))]
             if status and not log.exists():
                 tail.append(done.stderr[-500:])
         except subprocess.TimeoutExpired as stopped:

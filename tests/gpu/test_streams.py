@@ -133,6 +133,20 @@ def test_given_tensors_are_recorded_on_the_given_stream(cp: Any, torch: Any, rol
     assert place not in places
 
 
+def test_a_foreign_stream_may_go_before_the_tensors(cp: Any, torch: Any) -> None:
+    """torch records no stream that is not its own: its allocator would ask a destroyed one for an event, and crash."""
+    for _ in range(20):
+        x = torch.ones(N, device="cuda")
+        torch.cuda.synchronize()
+        side = cp.cuda.Stream(non_blocking=True)
+        for stream in (side, torch.cuda.ExternalStream(side.ptr)):
+            out = times(x, factor=2, stream=stream)
+        side.synchronize()
+        del side, stream
+        assert bool((out == 2).all())
+        del x, out
+
+
 def streams(cp: Any, torch: Any) -> dict[str, Callable[[], Any]]:
     """How each library makes a stream."""
     from cuda.core import LEGACY_DEFAULT_STREAM, PER_THREAD_DEFAULT_STREAM, Device

@@ -56,10 +56,11 @@ class Owner(Protocol):
         """Pointer of the stream that is current for this thread and `device`; 0 for the legacy default stream."""
         ...
 
-    def record(self, array: Any, device: int, stream: int) -> None:
-        """Tell the library that `stream`, which is not its current one, uses the memory of an array.
+    def record(self, array: Any, stream: Any) -> None:
+        """Tell the library that a stream which is not its current one uses the memory of an array.
 
         Its allocator must not give the memory to others before that stream is done, though the array may be gone.
+        `stream` is what the caller gave.
         """
         ...
 
@@ -245,7 +246,7 @@ class _Cupy:
     def current_stream(self, device: int) -> int:
         return int(self.cupy.cuda.get_current_stream(device).ptr)
 
-    def record(self, array: Any, device: int, stream: int) -> None:
+    def record(self, array: Any, stream: Any) -> None:
         """CuPy has no such notion: its pool takes memory for free once the array is gone."""
 
 
@@ -313,8 +314,11 @@ class _Torch:
     def current_stream(self, device: int) -> int:
         return int(self.torch._C._cuda_getCurrentRawStream(device))
 
-    def record(self, array: Any, device: int, stream: int) -> None:
-        array.record_stream(self._stream(stream, device))
+    def record(self, array: Any, stream: Any) -> None:
+        # Streams of torch's own live for good. Of any other one the allocator would record an event when the tensor
+        # goes, which is a crash if that stream has gone before; its id is its pointer, which is even.
+        if isinstance(stream, self.torch.cuda.Stream) and (stream.stream_id % 2 or not stream.stream_id):
+            array.record_stream(stream)
 
     def _stream(self, stream: int, device: int) -> Any:
         """torch's stream for a pointer."""
@@ -341,7 +345,7 @@ class _Numpy:
     def current_stream(self, device: int) -> int:
         return 0
 
-    def record(self, array: Any, device: int, stream: int) -> None:
+    def record(self, array: Any, stream: Any) -> None:
         """Nothing to tell."""
 
 
@@ -374,7 +378,7 @@ class _Interface:
     def current_stream(self, device: int) -> int:
         return 0
 
-    def record(self, array: Any, device: int, stream: int) -> None:
+    def record(self, array: Any, stream: Any) -> None:
         """Nothing to tell."""
 
 
@@ -404,7 +408,7 @@ class _Spec:
     def current_stream(self, device: int) -> int:
         raise AssertionError("an ArraySpec is never launched")
 
-    def record(self, array: Any, device: int, stream: int) -> None:
+    def record(self, array: Any, stream: Any) -> None:
         """Nothing to tell."""
 
 
