@@ -18,6 +18,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -30,7 +31,9 @@ SKIPPED = (
     "cooperative_grid", "threads_call_while",
 )  # fmt: skip
 _SUMMARY = re.compile(r"(?:ERROR|RACECHECK|LEAK) SUMMARY: (.*)")
-_OURS = re.compile(r"=========\s+(?:Error|Warning|Invalid|Uninitialized|Race reported)[^\n]*")
+_FOUND = re.compile(
+    r"=========\s+((?:Error|Warning|Invalid|Uninitialized|Race reported)[^\n]*\n=========\s+at [^\n+]*)"
+)
 
 
 def find() -> str | None:
@@ -65,9 +68,12 @@ def run(tool: str, tests: Sequence[str], limit_s: int) -> tuple[int, str]:
             status, tail = 124, [f"stopped after {limit_s} s: {(stopped.stdout or b'')[-200:]!r}"]
         text = log.read_text(errors="replace") if log.exists() else ""
     summary = _SUMMARY.findall(text)
-    kinds = sorted(set(_OURS.findall(text)))[:20]
-    lines = [f"{tool:10} {summary[-1] if summary else 'no summary'}; pytest: {' '.join(tail)}", *kinds]
-    return status, "\n".join(lines)
+    found = Counter(" ".join(each.replace("=", " ").split()) for each in _FOUND.findall(text))
+    lines = [
+        f"{tool:10} {summary[-1] if summary else 'no summary'}; pytest: {tail[0] if tail else 'nothing'}",
+        *tail[1:],
+    ]
+    return status, "\n".join([*lines, *(f"{count:6} x {what}" for what, count in found.most_common(20))])
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
