@@ -121,9 +121,12 @@ class Loaded:
     evicted: bool = False
     users: Any = field(default_factory=weakref.WeakSet)
 
-    def keep(self) -> None:
+    held: list[Any] = field(default_factory=list)
+
+    def keep(self, *memory: Any) -> None:
         """A graph has captured this kernel."""
         self.kept = True
+        self.held += memory
 
 
 class Gpu(ModuleType):

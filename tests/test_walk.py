@@ -217,6 +217,22 @@ def test_a_cold_call_on_the_default_stream_beside_a_capture_is_refused_b43(gpu: 
     assert len(gpu.launches) == 1
 
 
+@pytest.mark.parametrize("stream", [None, SimpleNamespace(ptr=9)], ids=["hot", "general"])
+def test_scratch_of_a_captured_call_is_held_b43(gpu: Gpu, stream: Any) -> None:
+    """B43: each replay writes it, and nobody else knows of it: in the pool it would be the next array's memory."""
+    a, x, out = gpu.array((5, 130)), gpu.array(130, "int32"), gpu.array((5, 130))
+    for _ in range(2):
+        everything(True, a, 1, 1, x, out=out)
+    assert not any(k.held for k in gpu.loaded)
+    gpu.capturing.add(9)
+    for captures in (1, 2):
+        with gpu.on_stream(9):
+            everything(True, a, 1, 1, x, out=out, stream=stream)
+        (loaded,) = gpu.loaded
+        assert len(loaded.held) == captures
+        assert loaded.held[-1].data.ptr == gpu.launches[-1].values[6] and loaded.held[-1].shape == (15,)
+
+
 def test_another_streams_capture_is_of_no_matter(gpu: Gpu) -> None:
     """A cold call on a stream that does not capture may compile."""
     gpu.capturing.add(9)

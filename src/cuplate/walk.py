@@ -394,7 +394,7 @@ class Walk:
         stream = gpu.stream_of(pointer)
         capturing = gpu.is_capturing(pointer)
         if capturing:
-            ready.entry.value.keep()
+            ready.entry.value.keep(*kept)
         with gpu.run_on(number):
             for name in ready.plan.zeroed:
                 gpu.zero(pointers[name], bytes_of[name], stream)

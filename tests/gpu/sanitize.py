@@ -32,7 +32,7 @@ SKIPPED = (
 )  # fmt: skip
 _SUMMARY = re.compile(r"(?:ERROR|RACECHECK|LEAK) SUMMARY: (.*)")
 _FOUND = re.compile(
-    r"=========\s+((?:Error|Warning|Invalid|Uninitialized|Race reported)[^\n]*\n=========\s+at [^\n+]*)"
+    r"=========\s+((?:Error|Warning|Invalid|Uninitialized|Race reported)[^\n]*(?:\n=========\s+at [^\n+]*)?)"
 )
 
 

@@ -14,7 +14,7 @@ import pytest
 
 from cuplate import CachePolicy, CaptureError, cache, subscribe
 from cuplate.cache import set_policy
-from tests.bindings import first
+from tests.bindings import first, more
 from tests.gpu.waiting import LONG, Gate, times, wait
 
 ROOT = Path(__file__).parents[2]
@@ -69,6 +69,26 @@ def test_a_warm_call_is_captured_and_replays_with_changed_inputs_after_its_evict
     graph.launch(stream)
     stream.synchronize()
     assert bool((out == 11).all())
+
+
+def test_scratch_of_a_captured_call_is_nobody_elses() -> None:
+    """A replay writes it again, so it must not have become another array's memory meanwhile."""
+    x = cupy.arange(5_000, dtype=cupy.float32)
+    out = cupy.zeros((), cupy.float32)
+    side = cupy.cuda.Stream(non_blocking=True)
+    with side:
+        for _ in range(3):
+            more.total_ordered(x, out=out)
+        side.synchronize()
+        side.begin_capture()
+        more.total_ordered(x, out=out)
+        graph = side.end_capture()
+        others = [cupy.full(n, 77, cupy.uint8) for n in (4, 4, 512, 512, 1024, 1024) for _ in range(8)]
+        x += 1
+        graph.launch(side)
+        side.synchronize()
+        assert float(out) == float(x.sum())
+        assert all(bool((other == 77).all()) for other in others)
 
 
 # by torch -------------------------------------------------------------------------------------------------------------

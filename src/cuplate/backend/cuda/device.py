@@ -163,8 +163,9 @@ class LoadedKernel:
     def _attributes(self) -> Any:
         return self.kernel.attributes[self.device]
 
-    def keep(self) -> None:
-        """Never unload: a graph has captured this kernel."""
+    def keep(self, *memory: Any) -> None:
+        """Never unload: a graph has captured this kernel. `memory` is what each replay writes besides its outputs."""
+        _held.extend(memory)
         if not self.kept:
             self.kept = True
             _kept.append(self)
@@ -189,6 +190,7 @@ class LoadedKernel:
 
 
 _kept: list[LoadedKernel] = []
+_held: list[Any] = []  # scratch of captured calls: nobody else knows of it, and graphs do not say when they end
 _attributes_lock = threading.Lock()  # one for all: a kernel's own would cost as much as the rest of the object
 
 
