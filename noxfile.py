@@ -1,4 +1,4 @@
-"""The project's chores, the same here and in `.ci/run`: lint, type, test, cuda12, gpu, docs, faults."""
+"""The project's chores, the same here and in `.ci/run`: lint, type, test, cuda12, gpu, sanitize, docs, faults."""
 
 from __future__ import annotations
 
@@ -61,6 +61,13 @@ def gpu(session: nox.Session) -> None:
     """The tests that need a GPU; without one this session fails instead of skipping them."""
     session.install("-e", ".[cuda13,test]")
     session.run("python", "-m", "pytest", "tests/gpu", *session.posargs, env={"CUPLATE_REQUIRE_GPU": "1"})
+
+
+@nox.session
+def sanitize(session: nox.Session) -> None:
+    """The GPU tests under compute-sanitizer, with what each of its tools counts."""
+    session.install("-e", ".[cuda13,test]")
+    session.run("python", "tests/gpu/sanitize.py", *session.posargs, env={"CUPLATE_REQUIRE_GPU": "1"})
 
 
 @nox.session

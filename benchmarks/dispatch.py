@@ -23,10 +23,13 @@ FLOOR = "cuda.core launch, all prepared"
 OURS_OUT = "cuplate, out= given"
 OURS_VARIED = "cuplate, out= given, new array objects each time"
 OURS = "cuplate, allocates"
+OURS_TORCH_OUT = "cuplate, torch arrays, out= given"
+OURS_TORCH = "cuplate, torch arrays, allocates"
 RAW = "cupy.RawKernel + cupy.empty, by hand"
 RAW_PREPARED = "cupy.RawKernel + cupy.empty, scalars prepared"
 TRITON = "triton.jit + torch.empty, as its tutorial calls it"
 TRITON_BARE = "triton.jit + torch.empty, no strides, grid prepared"
+FUSED = "torch _addmm_activation"
 Call = Callable[[], Any]
 
 
@@ -58,7 +61,7 @@ def matmul(result: Result, cupy: Any, rounds: int, calls: int) -> None:
     bias = draw(SIZE, dtype=cupy.float32)
     contenders = {**ours(cupy, a, b, bias), **raw_kernels(cupy, a, b, bias)}
     verify(cupy, contenders, a, b, bias)
-    for make in (triton_and_torch, numba_cuda):
+    for make in (torch_arrays, triton_and_torch, numba_cuda):
         try:
             more = make(cupy, a, b, bias)
             verify(cupy, more, a, b, bias)
@@ -84,9 +87,13 @@ def judge(result: Result, times: dict[str, list[float]]) -> None:
         (OURS, RAW_PREPARED, 1.0, True),
         (OURS, TRITON, 1 / 3, False),
         (OURS, TRITON_BARE, 1 / 3, True),
+        (OURS_TORCH_OUT, FLOOR, 1.5, True),
+        (OURS_TORCH, TRITON, 0.5, False),
+        (OURS_TORCH, TRITON, 0.42, True),
+        (OURS_TORCH, FUSED, 0.75, False),
     ]
     for mine, theirs, limit, stretch in wanted:
-        if theirs not in times:
+        if mine not in times or theirs not in times:
             result.note(f"not judged: {mine} / {theirs}")
             continue
         found = ratio(times[mine], times[theirs])
@@ -166,6 +173,22 @@ def raw_kernels(cupy: Any, a: Any, b: Any, bias: Any) -> dict[str, Call]:
     return {RAW: by_hand, RAW_PREPARED: scalars_prepared, "cupy.RawKernel, all prepared": all_prepared}
 
 
+def torch_arrays(cupy: Any, a: Any, b: Any, bias: Any) -> dict[str, Call]:
+    """Our calls with torch's tensors."""
+    import torch
+
+    ta, tb, tbias = (torch.from_dlpack(x) for x in (a, b, bias))
+    given = torch.empty((SIZE, SIZE), dtype=torch.float32, device="cuda")
+
+    def with_out() -> Any:
+        return matmul_epilogue(ta, tb, tbias, relu=True, out=given)
+
+    def allocates() -> Any:
+        return matmul_epilogue(ta, tb, tbias, relu=True)
+
+    return {OURS_TORCH_OUT: with_out, OURS_TORCH: allocates}
+
+
 def triton_and_torch(cupy: Any, a: Any, b: Any, bias: Any) -> dict[str, Call]:
     """The same product in Triton, with and without its output, and torch's one fused call."""
     import torch
@@ -195,7 +218,7 @@ def triton_and_torch(cupy: Any, a: Any, b: Any, bias: Any) -> dict[str, Call]:
         "triton.jit, output given": triton_out,
         TRITON: lambda: matmul_like_the_tutorial(ta, tb, tbias),
         TRITON_BARE: triton_allocates,
-        "torch _addmm_activation": fused,
+        FUSED: fused,
         "torch relu(addmm)": unfused,
     }
 

@@ -121,9 +121,12 @@ class Loaded:
     evicted: bool = False
     users: Any = field(default_factory=weakref.WeakSet)
 
-    def keep(self) -> None:
+    held: list[Any] = field(default_factory=list)
+
+    def keep(self, *memory: Any) -> None:
         """A graph has captured this kernel."""
         self.kept = True
+        self.held += memory
 
 
 class Gpu(ModuleType):
@@ -135,6 +138,8 @@ class Gpu(ModuleType):
         self.current = 0
         self.stream = 0
         self.capturing: set[int] = set()
+        self.joining: set[int] = set()
+        self.faults: list[str | None] = []  # what the next waits say
         self.log: list[Note] = []
         self.refuse: Exception | None = None  # what the next launches raise
         self.streams: dict[int, Any] = {}
@@ -226,6 +231,23 @@ class Gpu(ModuleType):
         """Record a memset."""
         if size_bytes:
             self.log.append(Note("zero", self.current, stream.pointer, pointer=pointer, bytes=size_bytes))
+
+    def is_capturing(self, pointer: int) -> bool:
+        """Whether a test says so."""
+        return pointer in self.capturing
+
+    def joins_capture(self, pointer: int) -> bool:
+        """Whether the legacy stream would join a capture: a test says so of stream 0."""
+        return pointer == 0 and 0 in self.joining
+
+    def device_of_stream(self, pointer: int) -> int | None:
+        """Streams are numbered 100 a device, but for the default ones."""
+        return None if pointer < 3 else pointer // 100
+
+    def wait(self, stream: Any) -> str | None:
+        """Record a wait; what a test says of faults, once."""
+        self.log.append(Note("wait", self.current, stream.pointer))
+        return self.faults.pop(0) if self.faults else None
 
     def stream_of(self, pointer: int) -> Any:
         """A stream by its pointer."""

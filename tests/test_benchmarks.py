@@ -13,6 +13,8 @@ from typing import Any
 
 import pytest
 
+from tests.doubles import install
+
 ROOT = Path(__file__).parent.parent
 BENCHMARKS = ROOT / "benchmarks"
 
@@ -64,7 +66,7 @@ def test_cold_start_measures_look_ups_without_a_gpu(tmp_path: Path) -> None:
     assert "Loads and calls were not measured" in text
 
 
-@pytest.mark.parametrize("name", ["dispatch", "memory"])
+@pytest.mark.parametrize("name", ["dispatch", "checks", "memory"])
 def test_what_needs_a_gpu_says_so(name: str, tmp_path: Path) -> None:
     """Without a GPU no goal of the device is judged, and the text says why."""
     found, text = run(name, tmp_path)
@@ -80,6 +82,28 @@ def test_all_collects_every_benchmark(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
     assert sorted(p.name for p in tmp_path.iterdir()) == ["dispatch.json", "dispatch.log"]
     assert "dispatch: needs a GPU" in done.stdout
+
+
+def test_checks_cuts_every_check_out_of_the_generated_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each is found in the text that calls run today, and the call without it still launches the same."""
+    gpu = install(monkeypatch)
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    checks = importlib.import_module("checks")
+    a, b, bias, out = gpu.array((32, 32)), gpu.array((32, 32)), gpu.array(32), gpu.array((32, 32))
+    assert checks.cut("anything", None) == "anything"
+    for check in checks.CHECKS:
+        with checks.without(check) as changed:
+            function = checks.bind()
+            for _ in range(3):
+                function(a, b, bias, out=out)
+        assert any(changed), check
+        for varied in (True, False):
+            call = checks.caller(function, a, b, bias, out, varied=varied)
+            before, hits = len(gpu.launches), function.cache_info().hits
+            for _ in range(3):
+                call()
+            assert len(gpu.launches) == before + 3, check
+            assert function.cache_info().hits == hits + 3 * (check != "tick and count"), check
 
 
 def test_all_knows_every_benchmark() -> None:

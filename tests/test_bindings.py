@@ -151,7 +151,7 @@ CASES = [
 
 def passed(f: Any, given: dict[str, Any], arch: str) -> str:
     """What a call passes to the kernel, in its order; integers with their values where sizes are known."""
-    _, plan, content, _ = f.inspect.__self__._described((), given, arch)
+    _, plan, content, *_ = f.inspect.__self__._described((), given, arch)
     if not plan.integers:
         return " ".join(slot.name for slot in content.slots)
     recipes = make_recipes(content.slots, plan.integers)

@@ -119,7 +119,7 @@ def test_a_runner_passes_the_list_in_the_kernels_order() -> None:
         _streams={},
         _wrap_stream=lambda pointer: f"stream {pointer}",
         _is_capturing=lambda pointer: True,
-        _keep=lambda e: log.append("keep"),
+        _keep=lambda e, *scratch: log.append("keep"),
         _zero=lambda *given: log.append(("zero", *given)),
         _hits=hits,
         _next_tick=lambda: 99,

@@ -35,9 +35,10 @@ backend.protocol
 key
 cache
 compile
+debug
 backend
 host verdict
-content
+content indices
 call
 report
 variants hotpath hostpath

@@ -27,6 +27,7 @@ from cuplate import (
     specialize,
     u64,
 )
+from cuplate.backend import owners
 from tests.doubles import Gpu, install
 
 KERNEL = 'extern "C" __global__ void {{ kernel }}({{ args }}) { %s }'
@@ -128,6 +129,43 @@ def test_the_current_stream_of_the_library_is_used_b41(gpu: Gpu) -> None:
         assert gpu.launches[-1].stream == pointer and gpu.notes("empty")[-1].stream == pointer
 
 
+def test_the_legacy_stream_has_two_names_b41(gpu: Gpu) -> None:
+    """B41: pointer 1 is the default stream for everything, torch's allocator and captures too."""
+    copy(gpu.array(4), stream=SimpleNamespace(ptr=1))
+    assert gpu.launches[-1].stream == 0 and gpu.notes("empty")[-1].stream == 0
+
+
+def test_given_arrays_are_recorded_on_a_given_stream(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their library must not give their memory to others before that stream is done; its current stream it knows."""
+    told: list[tuple[Any, Any]] = []
+    x, out, stream = gpu.array(4), gpu.array(4), SimpleNamespace(ptr=42)
+    copy(x)
+    owner = owners.find_owner("x", x, "copy")
+    monkeypatch.setattr(owner, "record", lambda *facts: told.append(facts), raising=False)
+    for given in (None, out):
+        told.clear()
+        copy(x, out=given, stream=stream)
+        assert told == [(x, stream)] + [(out, stream)] * (given is not None)
+        told.clear()
+        with gpu.on_stream(42):
+            copy(x, out=given, stream=stream)
+            copy(x, out=given)
+        assert told == []
+
+
+def test_a_stream_of_another_device_is_refused_b41(gpus: Gpu) -> None:
+    """B41: before anything is allocated; a default stream is every device's."""
+    x = gpus.array(4, device=1)
+    copy(x)
+    gpus.log.clear()
+    with pytest.raises(DeviceError, match="the stream belongs to another device than the arrays") as caught:
+        copy(x, stream=SimpleNamespace(ptr=7))
+    assert caught.value.facts["given"] == "stream= of cuda 0, arrays on cuda 1" and gpus.log == []
+    for pointer in (0, 1, 2, 107):
+        copy(x, stream=SimpleNamespace(ptr=pointer))
+        assert gpus.launches[-1].device == 1
+
+
 def test_what_is_no_stream_is_refused(gpu: Gpu) -> None:
     """Named, with what is one."""
     with pytest.raises(ArgumentError, match="stream= is no stream") as caught:
@@ -166,6 +204,33 @@ def test_a_warm_call_in_a_capture_keeps_its_kernel_b43(gpu: Gpu) -> None:
         gpu.capturing.clear()
         assert [n.what for n in gpu.log] == ["launch"]
         assert all(k.kept for k in gpu.loaded if f"tile={value}" in k.cubin.parameters_text)
+
+
+def test_a_cold_call_on_the_default_stream_beside_a_capture_is_refused_b43(gpu: Gpu) -> None:
+    """B43: where the legacy stream would wait for the captured one, anything on it breaks the capture."""
+    gpu.joining.add(0)
+    with pytest.raises(CaptureError, match="default stream while another stream that waits for it is captured"):
+        tiled(gpu.array(4), tile=4322)
+    assert gpu.log == []
+    gpu.joining.clear()
+    tiled(gpu.array(4), tile=4322)
+    assert len(gpu.launches) == 1
+
+
+@pytest.mark.parametrize("stream", [None, SimpleNamespace(ptr=9)], ids=["hot", "general"])
+def test_scratch_of_a_captured_call_is_held_b43(gpu: Gpu, stream: Any) -> None:
+    """B43: each replay writes it, and nobody else knows of it: in the pool it would be the next array's memory."""
+    a, x, out = gpu.array((5, 130)), gpu.array(130, "int32"), gpu.array((5, 130))
+    for _ in range(2):
+        everything(True, a, 1, 1, x, out=out)
+    assert not any(k.held for k in gpu.loaded)
+    gpu.capturing.add(9)
+    for captures in (1, 2):
+        with gpu.on_stream(9):
+            everything(True, a, 1, 1, x, out=out, stream=stream)
+        (loaded,) = gpu.loaded
+        assert len(loaded.held) == captures
+        assert loaded.held[-1].data.ptr == gpu.launches[-1].values[6] and loaded.held[-1].shape == (15,)
 
 
 def test_another_streams_capture_is_of_no_matter(gpu: Gpu) -> None:

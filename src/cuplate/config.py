@@ -21,6 +21,7 @@ pyproject.toml may (see ``project.py``), under the names of `CachePolicy` and `S
 ``CUPLATE_METRICS``         path        where a process leaves its OpenMetrics text at its end; ``{pid}`` is its number
 ``CUPLATE_CONFIG``          path        a pyproject.toml to read instead of the nearest; ``off`` for none
 ``CUPLATE_EXPLAIN``         0 or 1      print one line per miss
+``CUPLATE_DEBUG``           0 or 1      each call on a GPU waits for its kernel and raises its fault
 ``CUPLATE_CPU_CHECK``       choice      what the CPU backend looks for: ``full``, ``bounds``, ``off``
 ``CUPLATE_CPU_COMPILER``    text        its C++ compiler: a command, a path, or ``zig``
 ``CUPLATE_CPU_ARCH``        arch        the architecture that it stands for: ``sm_80``
@@ -52,6 +53,7 @@ __all__ = [
     "VARIABLES",
     "Settings",
     "cpu_settings",
+    "debugging",
     "parse_size",
     "parse_time",
     "said",
@@ -112,6 +114,8 @@ class Settings:
         File of the OpenMetrics text that a process leaves at its end.
     explain : bool
         One line on stderr for each look-up that left memory.
+    debug : bool
+        Each call on a GPU is compiled with line info, waits for its kernel, and raises the fault that it ended with.
     require_gpu : bool
         For the test suite: a missing GPU fails its GPU tests instead of skipping them.
     cpu_check : str
@@ -141,6 +145,7 @@ class Settings:
     trace: str | None = None
     metrics: str | None = None
     explain: bool = False
+    debug: bool = False
     require_gpu: bool = False
     cpu_check: str = "full"
     cpu_compiler: str | None = None
@@ -297,6 +302,7 @@ _READERS: dict[str, tuple[str, Callable[[str, str], Any]]] = {
     "trace": ("CUPLATE_TRACE", _text),
     "metrics": ("CUPLATE_METRICS", _text),
     "explain": ("CUPLATE_EXPLAIN", _switch),
+    "debug": ("CUPLATE_DEBUG", _switch),
     "require_gpu": ("CUPLATE_REQUIRE_GPU", _switch),
     "cpu_check": ("CUPLATE_CPU_CHECK", _check_mode),
     "cpu_compiler": ("CUPLATE_CPU_COMPILER", _text),
@@ -314,7 +320,8 @@ VARIABLES: Mapping[str, str] = {
 _KEYS = {
     "directory" if name == "cache_dir" else name: name
     for name in _READERS
-    if name not in ("cache_secret", "require_gpu", "trace", "metrics")  # the last two belong to a run, not to a project
+    # The last three belong to a run, not to a project.
+    if name not in ("cache_secret", "require_gpu", "trace", "metrics", "debug")
 }
 """Key of ``[tool.cuplate]`` -> setting: the names of `CachePolicy` and of `Settings`."""
 
@@ -463,12 +470,21 @@ def cpu_settings() -> Settings:
     return known[1]
 
 
+def debugging() -> bool:
+    """Whether calls on a GPU check themselves: ``settings("debug").debug``, for next to nothing where it is not set."""
+    data = getattr(os.environ, "_data", None)
+    if not _overrides and isinstance(data, dict) and _DEBUG not in data:
+        return False
+    return settings("debug").debug
+
+
 def _inner(variable: str) -> Any:
     """A variable's name in the environment's own dictionary."""
     return variable.encode() if os.name == "posix" else variable
 
 
 _CONFIG = _inner(VARIABLES["config"])
+_DEBUG = _inner(VARIABLES["debug"])
 _CPU_VARIABLES = (*(_inner(VARIABLES[name]) for name in CPU), _inner("PATH"))  # by which a compiler is found
 _cpu_settings: list[tuple[tuple[Any, ...], Settings]] = []
 _scopes = [0]  # how often one was opened or closed: counted behind the change, so that nothing older is remembered

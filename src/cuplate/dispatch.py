@@ -323,7 +323,7 @@ def _runner_lines(shape: RunnerShape, several_devices: bool) -> list[str]:
     for name in shape.scratch:
         add(f"{name} = _empty(_shape_{name}, _dtype_{name})")
         add(f"_p_{name} = {name}.data.ptr")
-    lines += _stream_lines(several_devices)
+    lines += _stream_lines(several_devices, shape.scratch)
     scalars = [name for kind, name in shape.recipes if kind == "scalar"]
     encoded = {name: f"_encode_{name}({name})" for name in scalars}
     if shape.zeroed:  # a scalar that is refused must be so before anything is zeroed
@@ -345,13 +345,13 @@ def _runner_lines(shape: RunnerShape, several_devices: bool) -> list[str]:
     return lines
 
 
-def _stream_lines(several_devices: bool) -> list[str]:
-    """Find the current stream; a kernel that a graph captures is kept."""
+def _stream_lines(several_devices: bool, scratch: Sequence[str] = ()) -> list[str]:
+    """Find the current stream; a kernel that a graph captures is kept, and the scratch that its replays write."""
     return [
         f"_stream_pointer = _current_stream({'' if several_devices else 0}).ptr",
         "_stream = _streams.get(_stream_pointer) or _wrap_stream(_stream_pointer)",
         "if _stream_pointer and _is_capturing(_stream_pointer):",
-        "    _keep(_entry)",
+        f"    _keep({', '.join(['_entry', *scratch])})",
     ]
 
 

@@ -134,7 +134,10 @@ class CaptureError(LaunchError):
 
 
 class KernelError(CuplateError, RuntimeError):
-    """A kernel did what no kernel may, and the CPU backend saw it: out of bounds, a race, a barrier that not all reach.
+    """A kernel did what no kernel may: out of bounds, a race, a barrier that not all reach.
+
+    The CPU backend sees it while the kernel runs. On a GPU it is a fault of the device, raised at its own call with
+    ``CUPLATE_DEBUG=1``.
 
     Attributes
     ----------

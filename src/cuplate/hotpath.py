@@ -232,5 +232,5 @@ class HotPath:
         return sized
 
 
-def _keep(entry: Entry[Any]) -> None:
-    entry.value.keep()
+def _keep(entry: Entry[Any], *scratch: Any) -> None:
+    entry.value.keep(*scratch)

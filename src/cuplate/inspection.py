@@ -12,6 +12,7 @@ from cuplate.encode import encoder
 from cuplate.errors import ArgumentError
 from cuplate.grid import Limits, limits_for
 from cuplate.grid import check as check_grid
+from cuplate.indices import check_indices
 from cuplate.plan import Plan, make_plan
 from cuplate.report import Report
 from cuplate.variants import Variants
@@ -37,7 +38,7 @@ class Inspection:
 
     def _described(
         self, args: tuple[Any, ...], kwargs: dict[str, Any], arch: str | None
-    ) -> tuple[Call, Plan, Content, Limits]:
+    ) -> tuple[Call, Plan, Content, Limits, Variants]:
         names = [a.name for a in self.signature.arguments]
         known = {*names, *(p.name for p in self.signature.parameters), "out", "stream"}
         given = dict(zip(names, args, strict=False))
@@ -53,15 +54,18 @@ class Inspection:
         on_host = arch is None and call.device is not None and call.device[0] == "cpu"
         target = self._host() if on_host else None
         compiled_for, limits = self._arch(call, arch if target is None else target.arch)
+        variants = self.variants.debugged() if target is None and config.debugging() else self.variants
         plan = make_plan(
-            self.variants.binding,
+            variants.binding,
             call.solved,
             call.parameters,
             arch=compiled_for,
             limits=limits,
             called_as=call.called_as(self.name),
         )
-        return call, plan, self.variants.content(plan, target=target, current=True), limits
+        content = variants.content(plan, target=target, current=True)
+        check_indices(plan, content.source, content.slots, variants.binding.options)
+        return call, plan, content, limits, variants
 
     def _host(self) -> Target:
         from cuplate.backend.cpu import device as cpu
@@ -84,8 +88,8 @@ class Inspection:
 
     def inspect(self, *args: Any, arch: str | None = None, **kwargs: Any) -> Report:
         """The receipt of a call; see `cuplate.typing.Specialized.inspect`."""
-        call, plan, content, limits = self._described(args, kwargs, arch)
-        obtained = self.variants.obtain(content)
+        call, plan, content, limits, variants = self._described(args, kwargs, arch)
+        obtained = variants.obtain(content)
         if plan.grid is not None:
             shared = obtained.cubin.resources.static_shared_bytes or 0
             check_grid(plan.grid, limits, static_shared_bytes=shared, kernel=obtained.cubin.entry, function=self.name)
@@ -93,7 +97,7 @@ class Inspection:
             function=self.name,
             called_as=call.called_as(self.name),
             source=content.source.text,
-            options=self.variants.binding.options.canonical(),
+            options=variants.binding.options.canonical(),
             arch=content.arch,
             key=content.key.hex,
             ingredients=content.key.ingredients,
@@ -109,10 +113,10 @@ class Inspection:
 
     def compile(self, *args: Any, arch: str | None = None, **kwargs: Any) -> Cubin:
         """The cubin of a call; see `cuplate.typing.Specialized.compile`."""
-        _, _, content, _ = self._described(args, kwargs, arch)
-        return self.variants.obtain(content).cubin
+        _, _, content, _, variants = self._described(args, kwargs, arch)
+        return variants.obtain(content).cubin
 
     def explain(self, *args: Any, arch: str | None = None, **kwargs: Any) -> str:
         """Why a call is a hit or a miss; see `cuplate.typing.Specialized.explain`."""
-        _, _, content, _ = self._described(args, kwargs, arch)
-        return f"{self.name}: {self.variants.nearest(content)}"
+        _, _, content, _, variants = self._described(args, kwargs, arch)
+        return f"{self.name}: {variants.nearest(content)}"

@@ -77,6 +77,8 @@ class Plan:
         Arrays to zero on the launch stream first.
     empty : bool
         True when there is nothing to launch: every written array is empty.
+    elements : int
+        Of the largest array.
     """
 
     specialization: Specialization
@@ -86,6 +88,7 @@ class Plan:
     scratch: tuple[tuple[str, int, str], ...]
     zeroed: tuple[str, ...]
     empty: bool
+    elements: int = 0
 
 
 def make_plan(
@@ -166,7 +169,11 @@ class _Planner:
         written = [a for n in b.written if (a := self.arrays.get(n)) is not None]
         empty = not self.solved.partial and all(a.size == 0 for a in written)
         zeroed = tuple(n for n in b.zeroed if self._is_passed(n))
-        return Plan(specialization, grid, self._list_integers(), outputs, scratch, zeroed, empty)
+        elements = max((a.size for a in self._shaped()), default=0)
+        return Plan(specialization, grid, self._list_integers(), outputs, scratch, zeroed, empty, elements)
+
+    def _shaped(self) -> list[Described]:
+        return [a for a in self.arrays.values() if a is not None and a.shape is not None]
 
     def _check_static(self) -> None:
         for name in sorted(self.binding.static):
@@ -330,11 +337,10 @@ class _Planner:
     def _index_type(self, scratch: tuple[tuple[str, int, str], ...]) -> str:
         if any(size * DTYPES[dtype].itemsize >= INDEX_32_BYTES for _, size, dtype in scratch):
             return "long long"
-        for array in self.arrays.values():
-            if array is not None and array.shape is not None:
-                low, high = array.extent()
-                if high - low >= INDEX_32_BYTES:
-                    return "long long"
+        for array in self._shaped():
+            low, high = array.extent()
+            if max(high - low, array.size) >= INDEX_32_BYTES:  # a broadcast view has more elements than bytes
+                return "long long"
         return "long long" if any(n > INT_MAX - 2**24 for n in self.solved.sizes.values()) else "int"
 
     def _array_facts(self, name: str) -> ArrayFacts:

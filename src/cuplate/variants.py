@@ -7,6 +7,7 @@ import threading
 import time
 import warnings
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from cuplate import cache, config, events
@@ -43,6 +44,11 @@ class Variants:
         Gets misses, disk hits and compiles.
     policy : CachePolicy or None
         The function's own; None for the process's.
+
+    Attributes
+    ----------
+    debug : bool
+        Whether calls of these check themselves; see `debugged`.
     """
 
     def __init__(self, binding: Binding, counter: HitCounter, policy: cache.CachePolicy | None) -> None:
@@ -61,15 +67,28 @@ class Variants:
         self._contents: dict[Any, Content] = {}
         self._warned = False
         self._seen: dict[bytes, tuple[tuple[str, Any], ...]] = {}
+        self._debugged: Variants | None = None
+        self.debug = False
+
+    def debugged(self) -> Variants:
+        """These as ``CUPLATE_DEBUG=1`` compiles them: with line info, which is a part of the key."""
+        with self._lock:
+            if self._debugged is None:
+                binding = replace(self.binding, options=self.binding.options.replace(line_info=True))
+                self._debugged = Variants(binding, self.counter, self.policy)
+                self._debugged.debug = True
+            return self._debugged
 
     def __len__(self) -> int:
-        return len({content.key.digest for content in tuple(self._contents.values())})
+        debugged = len(self._debugged) if self._debugged is not None else 0
+        return len({content.key.digest for content in tuple(self._contents.values())}) + debugged
 
     def clear(self) -> None:
         """Forget what was rendered; stored cubins stay."""
         with self._lock:
             self._contents.clear()
             self._seen.clear()
+            self._debugged = None
 
     def store(self) -> cache.Store:
         """The disk tier of this function."""

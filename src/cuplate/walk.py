@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cuplate import cache, config, events
+from cuplate import cache, config, debug, events
 from cuplate.arguments import product
 from cuplate.backend import owners
 from cuplate.binding import Binding, read_binding
@@ -27,6 +27,7 @@ from cuplate.grid import Grid
 from cuplate.grid import check as check_grid
 from cuplate.hostpath import HostPath
 from cuplate.hotpath import PLANS, HotPath
+from cuplate.indices import check_indices
 from cuplate.inspection import Inspection
 from cuplate.parameters import check_defaults, parameter_key
 from cuplate.plan import Plan, Recipe, make_plan, make_recipes
@@ -40,7 +41,6 @@ if TYPE_CHECKING:
 __all__ = ["Walk"]
 
 POINTER_BYTES = 8
-LEGACY_STREAM = 1  # the driver's other name for stream 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +129,9 @@ class Walk:
                 allowed="arrays on one GPU, or in host memory",
             )
         pointer = self._stream(call, call.device[1])
+        if debug.checking():
+            variants = variants.debugged()
+            self._check_before(call, pointer)
         own_stream = call.values.get("stream") is not None
         ready = self._find_ready(variants, call, pointer)
         return self._launch(variants, call, ready, pointer, own_stream=own_stream)
@@ -139,14 +142,14 @@ class Walk:
         Raises
         ------
         DeviceError
-            The arrays' libraries disagree, so that no single stream keeps the order.
+            The arrays' libraries disagree, so that no single stream keeps the order; or the given one is another GPU's.
         """
         stream = call.values.get("stream")
         if stream is not None:
-            return owners.stream_pointer(stream, self.name)
+            return self._given_stream(owners.stream_pointer(stream, self.name), device)
         current = {n: a.stream for n, a in call.arrays.items() if a is not None and a.stream is not None}
         current |= {o.name: o.current_stream(device) for o in call.owners if o.has_current_stream}
-        pointers = {0 if pointer == LEGACY_STREAM else pointer for pointer in current.values()}
+        pointers = {0 if pointer == owners.LEGACY_STREAM else pointer for pointer in current.values()}
         if len(pointers) > 1:
             raise DeviceError(
                 "the arrays' libraries have different current streams.",
@@ -155,6 +158,28 @@ class Walk:
                 try_="stream=, after making it wait for the others",
             )
         return pointers.pop()
+
+    def _given_stream(self, pointer: int, device: int) -> int:
+        from cuplate.backend.cuda import device as gpu
+
+        if gpu.device_count() > 1:
+            own = gpu.device_of_stream(pointer)
+            if own not in (None, device):
+                raise DeviceError(
+                    "the stream belongs to another device than the arrays.",
+                    function=self.name,
+                    given=f"stream= of cuda {own}, arrays on cuda {device}",
+                    allowed=f"a stream of cuda {device}",
+                )
+        return 0 if pointer == owners.LEGACY_STREAM else pointer
+
+    def _check_before(self, call: Call, pointer: int) -> None:
+        from cuplate.backend.cuda import device as gpu
+
+        assert call.device is not None
+        with gpu.run_on(call.device[1]):
+            if not (gpu.is_capturing(pointer) or gpu.joins_capture(pointer)):
+                debug.check_before(gpu, pointer, self.name, call.called_as(self.name))
 
     def _by_name(self, given: Sequence[Any]) -> dict[str, Any]:
         return {name: value for name, value in zip(self._names, given, strict=True) if value is not MISSING}
@@ -206,20 +231,15 @@ class Walk:
         if target is not None:
             backend.check(plan.grid, self.name)
         content = variants.content(plan, target=target)
+        check_indices(plan, content.source, content.slots, variants.binding.options)
         entry = _memory().get((content.key.digest, number))
         if entry is None and (now := variants.content(plan, target=target, current=True)) is not content:
             content, entry = now, _memory().get((now.key.digest, number))
         if entry is not None:
             events.emit("hit", self.name, key=content.key.hex, tier="memory")
         else:
-            if target is None and call.owner.is_capturing(stream):
-                raise CaptureError(
-                    "the first call of a specialization came inside a graph capture, where nothing may be compiled or "
-                    "loaded.",
-                    function=self.name,
-                    called_as=call.called_as(self.name),
-                    try_="call it once with these parameters before the capture begins",
-                )
+            if target is None:
+                self._check_capture(backend, call, stream)
             entry = self._load(backend, variants, content, number)
         loaded = entry.value
         recipes = make_recipes(content.slots, plan.integers)
@@ -236,6 +256,27 @@ class Walk:
         if loaded.evicted:  # by another thread, between our look-up and this line
             self._ready.pop(key, None)
         return ready
+
+    def _check_capture(self, gpu: Any, call: Call, stream: int) -> None:
+        """Refuse to compile or load inside a graph capture, before anything that is forbidden there."""
+        if gpu.is_capturing(stream):
+            raise CaptureError(
+                "the first call of a specialization came inside a graph capture, where nothing may be compiled or "
+                "loaded.",
+                function=self.name,
+                called_as=call.called_as(self.name),
+                try_="call it once with these parameters before the capture begins",
+            )
+        assert call.device is not None
+        with gpu.run_on(call.device[1]):
+            joins = gpu.joins_capture(stream)
+        if joins:
+            raise CaptureError(
+                "the call would run on the default stream while another stream that waits for it is captured.",
+                function=self.name,
+                called_as=call.called_as(self.name),
+                try_="with stream: around the call, or stream=; and one such call before the capture begins",
+            )
 
     def _load(self, backend: Any, variants: Variants, content: Content, number: int) -> Entry[Any]:
         """The loaded kernel, from the cubin that disk or compiler gives; once for all threads that want it now."""
@@ -306,7 +347,7 @@ class Walk:
         order = pointer if own_stream else None
         outputs = self._outputs(call, call.device[1], order)
         if ready is not None:
-            self._run(gpu, call, ready, outputs, pointer, order)
+            self._run(gpu, call, ready, outputs, pointer, order, checked=variants.debug)
             self.hot.offer(gpu, variants.binding, call, ready.plan, ready.recipes, ready.entry, ready.config)
         return self._result(outputs)
 
@@ -327,7 +368,15 @@ class Walk:
         return values[0] if values else None
 
     def _run(
-        self, gpu: Any, call: Call, ready: Ready, outputs: Mapping[str, Any], pointer: int, order: int | None
+        self,
+        gpu: Any,
+        call: Call,
+        ready: Ready,
+        outputs: Mapping[str, Any],
+        pointer: int,
+        order: int | None,
+        *,
+        checked: bool,
     ) -> None:
         assert call.owner is not None and call.device is not None
         number, owner = call.device[1], call.owner
@@ -343,8 +392,9 @@ class Walk:
             pointers[name], bytes_of[name] = described.pointer, described.size * described.itemsize
         values = [self._value(r, pointers, call.values) for r in ready.recipes]
         stream = gpu.stream_of(pointer)
-        if owner.is_capturing(pointer):
-            ready.entry.value.keep()
+        capturing = gpu.is_capturing(pointer)
+        if capturing:
+            ready.entry.value.keep(*kept)
         with gpu.run_on(number):
             for name in ready.plan.zeroed:
                 gpu.zero(pointers[name], bytes_of[name], stream)
@@ -358,8 +408,22 @@ class Walk:
                     grid=ready.plan.grid.grid if ready.plan.grid else None,
                     block=ready.plan.grid.block if ready.plan.grid else None,
                 ) from error
+            if checked and not capturing and (found := gpu.wait(stream)) is not None:
+                raise debug.fault(found, ready.content, ready.plan.grid, call.called_as(self.name))
+        if order is not None:
+            self._record(call, order)
         if events.heard():
             events.emit("launch", self.name, key=ready.content.key.hex, device=number)
+
+    def _record(self, call: Call, stream: int) -> None:
+        """Tell the given arrays' libraries of a stream that is not their current one; fresh arrays belong to it."""
+        assert call.device is not None
+        for name, described in call.arrays.items():
+            if described is not None:
+                array = call.outputs.get(name, call.values.get(name))
+                owner = owners.find_owner(name, array, self.name)
+                if owner.has_current_stream and owner.current_stream(call.device[1]) != stream:
+                    owner.record(array, call.values["stream"])
 
     def _value(self, recipe: Recipe, pointers: Mapping[str, int], values: Mapping[str, Any]) -> int:
         if recipe.kind == "array":

@@ -571,3 +571,16 @@ print(os.waitpid(child, 0)[1])
 thread.join()
 """
     assert run(BIND + program) == "0"
+
+
+def test_no_compile_initialises_the_driver() -> None:
+    """NVRTC does so for its own cache, which no compile of ours uses: a parent that has compiled may fork."""
+    program = """
+from cuda.bindings import nvrtc
+compile_, seen = nvrtc.nvrtcCompileProgram, []
+nvrtc.nvrtcCompileProgram = lambda program, count, flags: (seen.append(flags), compile_(program, count, flags))[1]
+from cuplate import cache
+scaled.inspect(n=0, arch="sm_90").ptx
+print(len(seen), all(b"--no-cache" in flags for flags in seen))
+"""
+    assert run(BIND + program) == "2 True"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -113,6 +114,7 @@ def test_the_architecture_is_checked_before_the_driver_sees_the_bytes(monkeypatc
         device, "device_facts", lambda ordinal: DeviceFacts("sm_90", Limits(arch=90, shared_memory_bytes=1), "double")
     )
     monkeypatch.setattr(device, "driver", SimpleNamespace(cuLibraryLoadData=see))
+    monkeypatch.setattr(device, "beside_captures", nullcontext)
     with pytest.raises(LaunchError, match=r"(?s)another architecture.*given\s+sm_80.*allowed\s+sm_90"):
         device.load(Cubin(b"\x7fELF", "k", "sm_80", "f"), 0)
     with pytest.raises(Seen):

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 import threading
+from pathlib import Path
 from typing import Any
 
 import cupy
@@ -110,3 +114,104 @@ def test_references_agree_on_both_devices() -> None:
         y = first.saxpy(2.0, x, x)
         with cupy.cuda.Device(device):
             assert bool((y == 3 * x).all())
+
+
+@pytest.mark.parametrize("device", [0, 1])
+def test_a_threads_current_device_is_given_back(device: int) -> None:
+    """Also to a thread that never chose one: its current device is 0, and stays so, wherever the arrays are (B33)."""
+    a, b, bias = arrays(device)
+    matmul_epilogue(a, b, bias, relu=True)
+    with cupy.cuda.Device(device):
+        out = cupy.zeros((48, 48), cupy.float32)
+        cupy.cuda.get_current_stream().synchronize()
+    seen: list[int] = []
+
+    def work() -> None:
+        for _ in range(3):
+            matmul_epilogue(a, b, bias, relu=True, out=out)
+            seen.append(cupy.cuda.runtime.getDevice())
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    assert seen == [0, 0, 0]
+    assert right(a, b, bias, out)
+
+
+def test_a_stream_of_another_device_is_refused() -> None:
+    """Before anything is allocated, zeroed or launched; a default stream is every device's."""
+    x = arrays(0)[2]
+    with cupy.cuda.Device(1):
+        far = cupy.cuda.Stream(non_blocking=True)
+    with pytest.raises(DeviceError, match="belongs to another device") as caught:
+        first.total(x, stream=far)
+    assert caught.value.facts["given"] == "stream= of cuda 1, arrays on cuda 0"
+    y = arrays(1)[2]
+    total = first.total(y, stream=far)
+    far.synchronize()
+    with cupy.cuda.Device(1):
+        assert abs(float(total) - float(y.sum())) < 1e-3
+        assert abs(float(first.total(y, stream=cupy.cuda.Stream.null)) - float(y.sum())) < 1e-3
+
+
+def test_torch_tensors_run_where_they_are(torch: Any) -> None:
+    """On either device, whichever is torch's current one, on that device's current stream."""
+    for current in (0, 1):
+        with torch.cuda.device(current):
+            for device in (1, 0, 1):
+                x = torch.full((1000,), float(device + 2), device=f"cuda:{device}")
+                for _ in range(2):
+                    got = first.saxpy(2.0, x, x)
+                    assert got.device == x.device and torch.cuda.current_device() == current
+                assert bool((got == 3 * (device + 2)).all())
+    with pytest.raises(DeviceError, match="y on cuda 1"):
+        first.saxpy(2.0, torch.ones(5, device="cuda:0"), torch.ones(5, device="cuda:1"))
+
+
+UNUSED = """
+import sys
+from cuda.bindings import driver
+import cuplate
+from cuplate.kernels import matmul_epilogue
+
+def touched():
+    return [bool(driver.cuDevicePrimaryCtxGetState(d)[2]) for d in (0, 1)]
+
+library, device = sys.argv[1], int(sys.argv[2])
+if library == "cupy":
+    import cupy
+    cupy.cuda.Device(device).use()
+    a = cupy.ones((32, 32), cupy.float32)
+    side = cupy.cuda.Stream(non_blocking=True)
+else:
+    import torch
+    torch.cuda.set_device(device)
+    a = torch.ones(32, 32, device="cuda")
+    side = torch.cuda.Stream()
+before = touched()
+for _ in range(3):
+    c = matmul_epilogue(a, a, a[0], relu=True)
+c = matmul_epilogue(a, a, a[0], relu=True, stream=side)
+side.synchronize()
+assert float(c.sum()) == 33 * 32 * 32
+cuplate.cache.clear(disk=False)
+print(before, touched())
+"""
+
+
+@pytest.mark.parametrize("library", ["cupy", "torch"])
+@pytest.mark.parametrize("device", [0, 1])
+def test_an_unused_device_is_not_touched(torch: Any, library: str, device: int) -> None:
+    """No context is made on the other device: it costs half a gigabyte, and its owner may be another process."""
+    path = os.pathsep.join([str(Path(__file__).parents[2] / "src"), os.environ.get("PYTHONPATH", "")])
+    done = subprocess.run(
+        [sys.executable, "-c", UNUSED, library, str(device)],
+        env={**os.environ, "PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    own = [d == device for d in (0, 1)]
+    assert done.stdout == f"{own} {own}\n"

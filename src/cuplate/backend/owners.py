@@ -16,10 +16,13 @@ from cuplate.errors import ArgumentError, DeviceError, DtypeError, LayoutError, 
 from cuplate.parameters import dtype_name
 from cuplate.plan import FRESH_ALIGNMENT
 
-__all__ = ["HOST", "Owner", "find_owner", "numpy_address", "stream_pointer"]
+__all__ = ["HOST", "LEGACY_STREAM", "Owner", "find_owner", "numpy_address", "stream_pointer"]
 
 HOST = -1
 """In place of a GPU's number: the host."""
+
+LEGACY_STREAM = 1
+"""The driver's other name for stream 0."""
 
 
 class Owner(Protocol):
@@ -53,8 +56,12 @@ class Owner(Protocol):
         """Pointer of the stream that is current for this thread and `device`; 0 for the legacy default stream."""
         ...
 
-    def is_capturing(self, stream: int) -> bool:
-        """Whether a graph capture is under way on `stream`."""
+    def record(self, array: Any, stream: Any) -> None:
+        """Tell the library that a stream which is not its current one uses the memory of an array.
+
+        Its allocator must not give the memory to others before that stream is done, though the array may be gone.
+        `stream` is what the caller gave.
+        """
         ...
 
 
@@ -239,8 +246,8 @@ class _Cupy:
     def current_stream(self, device: int) -> int:
         return int(self.cupy.cuda.get_current_stream(device).ptr)
 
-    def is_capturing(self, stream: int) -> bool:
-        return stream not in (0, 1) and bool(self.cupy.cuda.runtime.streamIsCapturing(stream))
+    def record(self, array: Any, stream: Any) -> None:
+        """CuPy has no such notion: its pool takes memory for free once the array is gone."""
 
 
 class _Torch:
@@ -301,14 +308,21 @@ class _Torch:
             return room[_fresh_part(room.data_ptr(), product(shape) * kind.itemsize)].view(kind).reshape(shape)
         if stream is None:
             return torch.empty(shape, dtype=getattr(torch, dtype), device=f"cuda:{device}")
-        with torch.cuda.stream(torch.cuda.ExternalStream(stream, device=device)):
+        with torch.cuda.stream(self._stream(stream, device)):
             return torch.empty(shape, dtype=getattr(torch, dtype), device=f"cuda:{device}")
 
     def current_stream(self, device: int) -> int:
         return int(self.torch._C._cuda_getCurrentRawStream(device))
 
-    def is_capturing(self, stream: int) -> bool:
-        return bool(self.torch.cuda.is_current_stream_capturing())
+    def record(self, array: Any, stream: Any) -> None:
+        # Streams of torch's own live for good. Of any other one the allocator would record an event when the tensor
+        # goes, which is a crash if that stream has gone before; its id is its pointer, which is even.
+        if isinstance(stream, self.torch.cuda.Stream) and (stream.stream_id % 2 or not stream.stream_id):
+            array.record_stream(stream)
+
+    def _stream(self, stream: int, device: int) -> Any:
+        """torch's stream for a pointer."""
+        return self.torch.cuda.ExternalStream(0 if stream == LEGACY_STREAM else stream, device=device)
 
 
 class _Numpy:
@@ -331,8 +345,8 @@ class _Numpy:
     def current_stream(self, device: int) -> int:
         return 0
 
-    def is_capturing(self, stream: int) -> bool:
-        return False
+    def record(self, array: Any, stream: Any) -> None:
+        """Nothing to tell."""
 
 
 class _Interface:
@@ -364,8 +378,8 @@ class _Interface:
     def current_stream(self, device: int) -> int:
         return 0
 
-    def is_capturing(self, stream: int) -> bool:
-        return False
+    def record(self, array: Any, stream: Any) -> None:
+        """Nothing to tell."""
 
 
 def _device_of(pointer: int) -> int:
@@ -394,8 +408,8 @@ class _Spec:
     def current_stream(self, device: int) -> int:
         raise AssertionError("an ArraySpec is never launched")
 
-    def is_capturing(self, stream: int) -> bool:
-        return False
+    def record(self, array: Any, stream: Any) -> None:
+        """Nothing to tell."""
 
 
 _OWNERS: dict[tuple[str, str], Any] = {

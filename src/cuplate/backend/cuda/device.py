@@ -21,6 +21,9 @@ __all__ = [
     "LoadedKernel",
     "device_count",
     "device_facts",
+    "device_of_stream",
+    "is_capturing",
+    "joins_capture",
     "launch",
     "load",
     "prepare",
@@ -28,9 +31,11 @@ __all__ = [
     "run_on",
     "stream_of",
     "streams",
+    "wait",
     "zero",
 ]
 
+_DEFAULT_STREAMS = (0, 1, 2)  # legacy, by both of its names, and per thread
 DEFAULT_SHARED_BYTES = 48 * 1024  # above this a kernel needs its attribute raised once per device
 
 
@@ -158,8 +163,9 @@ class LoadedKernel:
     def _attributes(self) -> Any:
         return self.kernel.attributes[self.device]
 
-    def keep(self) -> None:
-        """Never unload: a graph has captured this kernel."""
+    def keep(self, *memory: Any) -> None:
+        """Never unload: a graph has captured this kernel. `memory` is what each replay writes besides its outputs."""
+        _held.extend(memory)
         if not self.kept:
             self.kept = True
             _kept.append(self)
@@ -179,11 +185,30 @@ class LoadedKernel:
     def __del__(self) -> None:
         # At interpreter exit the driver may be gone already, and frees everything by itself.
         if not self.kept and not sys.is_finalizing():
-            driver.cuLibraryUnload(self.library)
+            with beside_captures():
+                driver.cuLibraryUnload(self.library)
 
 
 _kept: list[LoadedKernel] = []
+_held: list[Any] = []  # scratch of captured calls: nobody else knows of it, and graphs do not say when they end
 _attributes_lock = threading.Lock()  # one for all: a kernel's own would cost as much as the rest of the object
+
+
+class beside_captures:
+    """Let this thread load and unload while a stream is captured, in this thread or in another one.
+
+    A capture in the driver's global mode, which is torch's default, is broken by any call that might depend on what is
+    captured, from whichever thread. Loading and unloading do not: no captured kernel is ever unloaded.
+    """
+
+    __slots__ = ("_before",)
+
+    def __enter__(self) -> None:
+        relaxed = driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED
+        self._before = driver.cuThreadExchangeStreamCaptureMode(relaxed)[1]
+
+    def __exit__(self, *_: object) -> None:
+        driver.cuThreadExchangeStreamCaptureMode(self._before)
 
 
 def load(cubin: Cubin, device: int) -> LoadedKernel:
@@ -197,7 +222,8 @@ def load(cubin: Cubin, device: int) -> LoadedKernel:
     own = device_facts(device).arch
     if not runs_on(cubin.arch, own):  # the record's word, before the driver sees a byte
         raise LaunchError("the cubin is for another architecture.", given=cubin.arch, allowed=own)
-    status, library = driver.cuLibraryLoadData(cubin.code, [], [], 0, [], [], 0)
+    with beside_captures():
+        status, library = driver.cuLibraryLoadData(cubin.code, [], [], 0, [], [], 0)
     if status:  # asked here, as each of the two checks costs a fifteenth of a load
         _check("load the cubin", (status,))
     try:
@@ -259,6 +285,36 @@ def stream_of(pointer: int) -> Stream:
     return stream
 
 
+def device_of_stream(pointer: int) -> int | None:
+    """Ordinal of the device of a stream; None for a default stream, of which every device has one."""
+    if pointer in _DEFAULT_STREAMS:
+        return None
+    return int(Stream.from_handle(pointer).device.device_id)  # of a wrapper of its own: pointers are used again
+
+
+def is_capturing(pointer: int) -> bool:
+    """Whether a graph capture is under way on a stream, be it whose it may; an invalidated one counts too."""
+    if pointer in (0, 1):
+        return False  # the legacy stream cannot be captured
+    (state,) = _check("tell whether a stream is captured", driver.cuStreamIsCapturing(pointer))
+    return bool(state != driver.CUstreamCaptureStatus.CU_STREAM_CAPTURE_STATUS_NONE)
+
+
+def joins_capture(pointer: int) -> bool:
+    """Whether work on the legacy default stream would have to wait for a stream that is captured, which breaks it."""
+    if pointer not in (0, 1):
+        return False
+    return bool(driver.cuStreamIsCapturing(0)[0] == driver.CUresult.CUDA_ERROR_STREAM_CAPTURE_IMPLICIT)
+
+
+def wait(stream: Stream) -> str | None:
+    """Wait for all work of a stream; what the driver says of a fault, None where there was none."""
+    (status,) = driver.cuStreamSynchronize(stream.handle)
+    if status == driver.CUresult.CUDA_SUCCESS:
+        return None
+    return f"{_text(driver.cuGetErrorName(status))}: {_text(driver.cuGetErrorString(status))}"
+
+
 def zero(pointer: int, size_bytes: int, stream: Stream) -> None:
     """Zero memory in the order of `stream`."""
     if size_bytes:
@@ -266,7 +322,11 @@ def zero(pointer: int, size_bytes: int, stream: Stream) -> None:
 
 
 class run_on:
-    """Make `device` current, and give the caller's context back afterwards."""
+    """Make `device` current, and give the caller's context back afterwards.
+
+    A thread without one gets none, or the device would have become its current one; except for device 0, which is what
+    such a thread's next call of the CUDA runtime would take anyway.
+    """
 
     __slots__ = ("_before", "device")
 
@@ -282,8 +342,8 @@ class run_on:
         Device(self.device).set_current()
 
     def __exit__(self, *_: object) -> None:
-        if self._before is not None and int(self._before):
-            driver.cuCtxSetCurrent(self._before)
+        if self.device or (self._before is not None and int(self._before)):
+            driver.cuCtxSetCurrent(driver.CUcontext(0) if self._before is None else self._before)
 
 
 def _device(device: int) -> Any:
@@ -294,7 +354,11 @@ def _check(what: str, result: tuple[Any, ...]) -> tuple[Any, ...]:
     status, *values = result
     if status == driver.CUresult.CUDA_SUCCESS:
         return tuple(values)
-    _, name = driver.cuGetErrorName(status)
-    text = name.decode() if isinstance(name, bytes) else str(name)
+    text = _text(driver.cuGetErrorName(status))
     error = ToolchainError if "INIT" in text or "NO_DEVICE" in text else LaunchError
     raise error(f"the CUDA driver could not {what}: {text}.")
+
+
+def _text(result: tuple[Any, Any]) -> str:
+    """What the driver gives as bytes."""
+    return result[1].decode() if isinstance(result[1], bytes) else str(result[1])

@@ -123,7 +123,12 @@ def _full_build(memo: Store | None) -> str:
         found = known.decode("ascii", "replace")
         if _BUILD.match(found):
             return found
-    banner = _BANNER.search(_raw_ptx("", []))
+    try:
+        # For its own cache NVRTC initialises the driver, and with that CUDA is lost to every child forked later.
+        ptx = _raw_ptx("", [b"--no-cache"])
+    except _RawFailure:  # an older one: it has neither the flag nor the cache
+        ptx = _raw_ptx("", [])
+    banner = _BANNER.search(ptx)
     if banner is None:
         raise ToolchainError("NVRTC does not say which build it is", try_=_INSTALL)
     found = banner[1].decode()
