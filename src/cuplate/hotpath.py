@@ -222,6 +222,7 @@ class HotPath:
             scratch=tuple(name for name, _, _ in plan.scratch),
             present=tuple(a.name for a in self.signature.arrays if call.arrays[a.name] is not None),
             written=tuple(n for n in self.binding.mutates if call.arrays[n] is not None),
+            pairs=tuple((n, DTYPES[d].itemsize) for n, d in call.solved.dtypes.items() if d.startswith("complex")),
         )
 
     def _sized(self, call: Call, plan: Plan) -> dict[str, tuple[Any, Any, int]]:

@@ -129,6 +129,7 @@ class Walk:
                 allowed="arrays on one GPU, or in host memory",
             )
         pointer = self._stream(call, call.device[1])
+        self._await(call, pointer)
         own_stream = call.values.get("stream") is not None
         ready = self._find_ready(variants, call, pointer)
         return self._launch(variants, call, ready, pointer, own_stream=own_stream)
@@ -154,7 +155,15 @@ class Walk:
                 given=", ".join(f"{name}: {pointer:#x}" for name, pointer in current.items()),
                 try_="stream=, after making it wait for the others",
             )
-        return pointers.pop()
+        return pointers.pop() if pointers else 0
+
+    def _await(self, call: Call, pointer: int) -> None:
+        """Put the launch stream behind the streams of exported arrays, which only their exporters know."""
+        for name, array in call.arrays.items():
+            if array is not None and array.view is not None:
+                from cuplate.backend.cuda import views
+
+                views.order(call.outputs[name] if name in call.outputs else call.values[name], pointer)
 
     def _by_name(self, given: Sequence[Any]) -> dict[str, Any]:
         return {name: value for name, value in zip(self._names, given, strict=True) if value is not MISSING}
@@ -307,8 +316,16 @@ class Walk:
         outputs = self._outputs(call, call.device[1], order)
         if ready is not None:
             self._run(gpu, call, ready, outputs, pointer, order)
+            self._wrote(variants, call)
             self.hot.offer(gpu, variants.binding, call, ready.plan, ready.recipes, ready.entry, ready.config)
         return self._result(outputs)
+
+    def _wrote(self, variants: Variants, call: Call) -> None:
+        """Tell the libraries which of the caller's arrays a kernel writes."""
+        for name in variants.binding.written:
+            if call.arrays.get(name) is not None:
+                value = call.outputs[name] if name in call.outputs else call.values[name]
+                owners.find_owner(name, value, self.name).wrote(value)
 
     def _outputs(self, call: Call, device: int, order: int | None) -> dict[str, Any]:
         """The given outputs, and fresh ones for the others."""
@@ -343,7 +360,7 @@ class Walk:
             pointers[name], bytes_of[name] = described.pointer, described.size * described.itemsize
         values = [self._value(r, pointers, call.values) for r in ready.recipes]
         stream = gpu.stream_of(pointer)
-        if owner.is_capturing(pointer):
+        if capturing := owner.is_capturing(pointer):
             ready.entry.value.keep()
         with gpu.run_on(number):
             for name in ready.plan.zeroed:
@@ -358,6 +375,10 @@ class Walk:
                     grid=ready.plan.grid.grid if ready.plan.grid else None,
                     block=ready.plan.grid.block if ready.plan.grid else None,
                 ) from error
+            if views := [a.view for a in call.arrays.values() if a is not None and a.view is not None]:
+                from cuplate.backend.cuda.views import hold
+
+                hold(views, stream, capturing=capturing)
         if events.heard():
             events.emit("launch", self.name, key=ready.content.key.hex, device=number)
 
@@ -384,6 +405,7 @@ class Walk:
         if ready is not None:
             scratch = {n: call.owner.empty((size,), d, owners.HOST, None) for n, size, d in ready.plan.scratch}
             values = self._host_values(call, ready, outputs, scratch, variants.binding.written)
+            self._wrote(variants, call)  # before: an error may come when much is written
             self._run_on_host(ready, values, settings, lambda: call.called_as(self.name), scratch)
             key = self._host.key(given, target) if variants is self.variants else None
             if key is not None:

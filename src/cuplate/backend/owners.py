@@ -57,6 +57,10 @@ class Owner(Protocol):
         """Whether a graph capture is under way on `stream`."""
         ...
 
+    def wrote(self, array: Any) -> None:
+        """Tell the library that a kernel writes an array of the caller's."""
+        ...
+
 
 def find_owner(name: str, value: Any, function: str) -> Owner:
     """The owner of `value`.
@@ -75,7 +79,8 @@ def find_owner(name: str, value: Any, function: str) -> Owner:
                 f"argument {name!r} is no array.",
                 function=function,
                 given=f"{value!r:.60} ({kind.__name__})",
-                allowed="a CuPy array, a torch tensor, a NumPy array (no GPU), or what has __cuda_array_interface__",
+                allowed="a CuPy array, a torch tensor, a NumPy array (no GPU), or what has __dlpack__ or "
+                "__cuda_array_interface__",
             )
         _BY_TYPE[kind] = owner
     return owner
@@ -87,7 +92,7 @@ def _find(kind: type, value: Any) -> Owner | None:
         if owner is not None:
             made: Owner = owner()
             return made
-    return _Interface() if hasattr(value, "__cuda_array_interface__") else None
+    return _Exchange() if hasattr(value, "__dlpack__") or _interface(value) is not None else None
 
 
 def stream_pointer(stream: Any, function: str) -> int:
@@ -197,9 +202,7 @@ class _Cupy:
     def dtype(self, name: str) -> Any:
         """CuPy's dtype object."""
         if name not in self.dtypes:
-            import numpy
-
-            self.dtypes[name] = numpy.dtype(name)
+            self.dtypes[name] = _numpy_dtype(name)
         return self.dtypes[name]
 
     def maker(self) -> Callable[[tuple[int, ...], Any], Any]:
@@ -242,6 +245,9 @@ class _Cupy:
     def is_capturing(self, stream: int) -> bool:
         return stream not in (0, 1) and bool(self.cupy.cuda.runtime.streamIsCapturing(stream))
 
+    def wrote(self, array: Any) -> None:
+        pass
+
 
 class _Torch:
     name = "torch"
@@ -253,6 +259,14 @@ class _Torch:
         self.torch = torch
 
     def describe(self, name: str, array: Any, function: str) -> Described:
+        if array.is_nested or array.layout is not self.torch.strided:
+            raise LayoutError(
+                f"tensor {name!r} is not dense.",
+                function=function,
+                given="a nested tensor" if array.is_nested else str(array.layout),
+                allowed="torch.strided",
+                try_=f"{name}.to_padded_tensor(0)" if array.is_nested else f"{name}.to_dense()",
+            )
         if array.is_conj() or array.is_neg():
             raise LayoutError(
                 f"tensor {name!r} is a lazy conjugate or negative view: its memory holds other values.",
@@ -265,13 +279,11 @@ class _Torch:
                 function=function,
                 try_=f"{name}.detach(), or torch.no_grad()",
             )
-        if array.layout is not self.torch.strided:
-            raise LayoutError(
-                f"tensor {name!r} is not dense.",
+        if self.torch.autograd.forward_ad.unpack_dual(array).tangent is not None:
+            raise ArgumentError(
+                f"tensor {name!r} carries a forward-mode tangent, which a kernel does not compute.",
                 function=function,
-                given=str(array.layout),
-                allowed="torch.strided",
-                try_=f"{name}.to_dense()",
+                try_=f"torch.autograd.forward_ad.unpack_dual({name}).primal",
             )
         dtype = _known(name, str(array.dtype).removeprefix("torch."), function)
         device = ("cuda", array.get_device()) if array.is_cuda else (array.device.type, 0)
@@ -310,12 +322,21 @@ class _Torch:
     def is_capturing(self, stream: int) -> bool:
         return bool(self.torch.cuda.is_current_stream_capturing())
 
+    def wrote(self, array: Any) -> None:
+        # Else a backward pass that has saved the tensor would go on with what the kernel wrote, without a word.
+        if not array.is_inference():
+            self.torch.autograd.graph.increment_version(array)
+
 
 class _Numpy:
     name = "numpy"
     has_current_stream = False
 
     def describe(self, name: str, array: Any, function: str) -> Described:
+        import numpy
+
+        if isinstance(array, numpy.ma.MaskedArray):
+            raise _masked(name, function, f"{name}.filled(...)")
         dtype = _known(name, _named(array.dtype), function)
         strides = element_strides(name, array.strides, array.dtype.itemsize, function)
         pointer = array.__array_interface__["data"][0]
@@ -324,7 +345,7 @@ class _Numpy:
     def empty(self, shape: tuple[int, ...], dtype: str, device: int, stream: int | None) -> Any:
         import numpy
 
-        kind = numpy.dtype(dtype)
+        kind = _numpy_dtype(dtype)
         room = numpy.empty(product(shape) * kind.itemsize + FRESH_ALIGNMENT, numpy.uint8)
         return numpy.ndarray(shape, kind, room, -numpy_address(room) % FRESH_ALIGNMENT)
 
@@ -334,21 +355,56 @@ class _Numpy:
     def is_capturing(self, stream: int) -> bool:
         return False
 
+    def wrote(self, array: Any) -> None:
+        pass
 
-class _Interface:
-    """Arrays known only by ``__cuda_array_interface__``: read, and written through ``out=``, never allocated."""
 
-    name = "__cuda_array_interface__"
+class _Exchange:
+    """Arrays known only by ``__dlpack__`` or ``__cuda_array_interface__``: read, written through ``out=``, never made.
+
+    One type may have the one protocol for some of its arrays and the other for others (JAX's has no
+    ``__cuda_array_interface__`` in host memory, or for bfloat16), so each array is asked. DLPack comes first: it names
+    every dtype, and orders streams.
+    """
+
+    name = "__dlpack__ or __cuda_array_interface__"
     has_current_stream = False
 
     def describe(self, name: str, array: Any, function: str) -> Described:
+        if hasattr(array, "__dlpack__"):
+            return self._view(name, array, function)
+        facts = _interface(array)
+        if facts is None:
+            raise ArgumentError(f"argument {name!r} has no memory on a GPU.", function=function, given=f"{array!r:.60}")
+        return self._described(name, facts, function)
+
+    def _view(self, name: str, array: Any, function: str) -> Described:
+        from cuplate.backend.cuda.views import view_of
+
+        try:
+            view = view_of(array)
+            dtype = view.dtype
+        except Exception as error:  # each library has its own words for what cannot be exported
+            raise ArgumentError(
+                f"array {name!r} cannot be read through DLPack: {error}", function=function, given=type(array).__name__
+            ) from error
+        if dtype is None:
+            raise _unknown(name, "of no dtype", function)
+        shape = tuple(view.shape)
+        steps = packed_strides(shape) if view.strides is None else tuple(view.strides)
+        device = ("cuda", view.device_id) if view.is_device_accessible else ("cpu", 0)
+        # JAX's arrays are immutable, and their export does not say so.
+        readonly = view.readonly or type(array).__module__.partition(".")[0] in ("jax", "jaxlib")
+        known = _known(name, _named(dtype), function)
+        return Described(name, view.ptr, known, shape, steps, device, readonly, view=view)
+
+    def _described(self, name: str, facts: Any, function: str) -> Described:
         import numpy
 
-        facts = array.__cuda_array_interface__
         dtype = numpy.dtype(facts["typestr"])
-        _known(name, dtype.name if dtype.isnative else dtype.str, function)
+        _known(name, _named(dtype), function)
         if facts.get("mask") is not None:
-            raise LayoutError(f"array {name!r} has a mask, which a kernel does not read.", function=function)
+            raise _masked(name, function)
         pointer, readonly = facts["data"]
         shape = tuple(facts["shape"])
         strides = facts.get("strides")
@@ -357,15 +413,47 @@ class _Interface:
         return Described(name, pointer or 0, dtype.name, shape, steps, device, bool(readonly), facts.get("stream") or 0)
 
     def empty(self, shape: tuple[int, ...], dtype: str, device: int, stream: int | None) -> Any:
-        raise DeviceError(
-            "the output cannot be allocated: its library is only known by __cuda_array_interface__.", try_="out="
-        )
+        raise DeviceError(f"the output cannot be allocated: its library is only known by {self.name}.", try_="out=")
 
     def current_stream(self, device: int) -> int:
         return 0
 
     def is_capturing(self, stream: int) -> bool:
-        return False
+        from cuplate.backend.cuda.device import is_capturing
+
+        return is_capturing(stream)
+
+    def wrote(self, array: Any) -> None:
+        pass
+
+
+def _interface(array: Any) -> Any:
+    """What an array says by ``__cuda_array_interface__``; None where it has none, or raises (JAX's of some dtypes)."""
+    try:
+        return array.__cuda_array_interface__
+    except Exception:
+        return None
+
+
+def _numpy_dtype(name: str) -> Any:
+    """NumPy's dtype object; of what NumPy does not know itself, ml_dtypes'."""
+    import numpy
+
+    try:
+        return numpy.dtype(name)
+    except TypeError:
+        try:
+            import ml_dtypes
+        except ImportError:
+            raise DtypeError(
+                f"NumPy has no dtype {name}, so that an output of it cannot be allocated.",
+                try_="install ml_dtypes, or torch tensors",
+            ) from None
+        return numpy.dtype(getattr(ml_dtypes, name))
+
+
+def _masked(name: str, function: str, try_: str | None = None) -> LayoutError:
+    return LayoutError(f"array {name!r} has a mask, which a kernel does not read.", function=function, try_=try_)
 
 
 def _device_of(pointer: int) -> int:

@@ -21,6 +21,7 @@ __all__ = [
     "LoadedKernel",
     "device_count",
     "device_facts",
+    "is_capturing",
     "launch",
     "load",
     "prepare",
@@ -31,6 +32,7 @@ __all__ = [
     "zero",
 ]
 
+LEGACY_POINTER = 1  # the driver's other name for stream 0
 DEFAULT_SHARED_BYTES = 48 * 1024  # above this a kernel needs its attribute raised once per device
 
 
@@ -257,6 +259,14 @@ def stream_of(pointer: int) -> Stream:
             streams.clear()
         streams[pointer] = stream
     return stream
+
+
+def is_capturing(pointer: int) -> bool:
+    """Whether a graph capture is under way on the stream at `pointer`; the default streams cannot be captured."""
+    if pointer in (0, LEGACY_POINTER):
+        return False
+    (status,) = _check("ask a stream for a capture", driver.cuStreamIsCapturing(pointer))
+    return bool(status != driver.CUstreamCaptureStatus.CU_STREAM_CAPTURE_STATUS_NONE)
 
 
 def zero(pointer: int, size_bytes: int, stream: Stream) -> None:
