@@ -479,6 +479,7 @@ class Walk:
             zeroed = name in ready.plan.zeroed
             if zeroed:
                 cpu.zero(low, high - low)
+            gaps = array.size * array.itemsize < high - low  # nobody has to write what lies between the elements
             given[name] = cpu.ArrayArgument(
                 name=name,
                 pointer=low,
@@ -488,7 +489,7 @@ class Walk:
                 shape=array.shape or (),
                 dtype=array.dtype,
                 written=name in written,
-                fresh=(name in outputs or name in scratch) and not zeroed,
+                fresh=(name in outputs or name in scratch) and not zeroed and not gaps,
             )
         return [given[r.name] if r.kind == "array" else self._value(r, {}, call.values) for r in ready.recipes]
 
