@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from jaxtyping import Complex64
 
-from cuplate import Array, ArgumentError, Inline, LayoutError, specialize
+from cuplate import ArgumentError, Array, Inline, LayoutError, specialize
 from tests import layouts
 from tests.layouts import KERNELS, KINDS, Exported, Library, Torch
 
