@@ -52,7 +52,7 @@ class HostPath:
         Of the run-time scalars.
     """
 
-    def __init__(self, binding: Binding, encoders: Mapping[str, Callable[[Any], int]]) -> None:
+    def __init__(self, binding: Binding, encoders: Mapping[str, Callable[[Any], int | bytes]]) -> None:
         self.binding = binding
         self.signature = binding.signature
         self.encoders = encoders

@@ -203,7 +203,8 @@ class HotPath:
             self.signature, self._namespace, aligned, several_devices=self._several, repeats=repeats
         ).__code__
         self.function.__code__ = code
-        self._namespace["_launch"] = gpu.launch  # last: says that all is there
+        launch = gpu.launch_packed if self.signature.has_structs else gpu.launch
+        self._namespace["_launch"] = launch  # last: says that all is there
 
     def _aligned(self) -> tuple[tuple[str, int], ...]:
         names = {a.name for a in self.signature.arrays}

@@ -20,7 +20,6 @@ from cuplate.call import Call, check_call
 from cuplate.compile import Flights
 from cuplate.content import Content
 from cuplate.dispatch import MISSING
-from cuplate.dtypes import DTYPES
 from cuplate.encode import encoder
 from cuplate.errors import ArgumentError, CaptureError, DeviceError, LaunchError
 from cuplate.grid import Grid
@@ -280,7 +279,7 @@ class Walk:
                 function=self.name,
                 given=", ".join(r.name for r in recipes),
             )
-        passed = {s.name: DTYPES[s.dtype].itemsize for s in self.signature.scalars}
+        passed = {s.name: s.itemsize for s in self.signature.scalars}
         for recipe, size in zip(recipes, sizes, strict=True):
             wanted = size if recipe.kind == "int" else passed.get(recipe.name, POINTER_BYTES)
             if size != wanted:
@@ -366,7 +365,8 @@ class Walk:
             for name in ready.plan.zeroed:
                 gpu.zero(pointers[name], bytes_of[name], stream)
             try:
-                gpu.launch(stream, ready.config, ready.entry.value.kernel, *values)
+                launch = gpu.launch_packed if self.signature.has_structs else gpu.launch
+                launch(stream, ready.config, ready.entry.value.kernel, *values)
             except Exception as error:
                 raise LaunchError(
                     f"the launch was refused: {error}",
@@ -382,7 +382,7 @@ class Walk:
         if events.heard():
             events.emit("launch", self.name, key=ready.content.key.hex, device=number)
 
-    def _value(self, recipe: Recipe, pointers: Mapping[str, int], values: Mapping[str, Any]) -> int:
+    def _value(self, recipe: Recipe, pointers: Mapping[str, int], values: Mapping[str, Any]) -> int | bytes:
         if recipe.kind == "array":
             return pointers[recipe.name]
         if recipe.kind == "scalar":

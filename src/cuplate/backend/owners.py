@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import functools
+import importlib
 import operator
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -443,7 +444,7 @@ def _numpy_dtype(name: str) -> Any:
         return numpy.dtype(name)
     except TypeError:
         try:
-            import ml_dtypes
+            ml_dtypes = importlib.import_module("ml_dtypes")
         except ImportError:
             raise DtypeError(
                 f"NumPy has no dtype {name}, so that an output of it cannot be allocated.",
