@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 import weakref
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -85,6 +86,7 @@ class Walk:
         self.hot = HotPath(self.variants.binding, self.counter, self.cold, self._encoders, reference.__module__)
         self._ready: dict[Any, Ready] = {}  # plans of the calls that the hot path does not take
         self._host = HostPath(self.variants.binding, self._encoders)
+        self._untraced: Callable[..., Any] | None = None
 
     def _fresh_variants(self) -> Variants:
         """The decoration with the template as it is now, and nothing rendered yet."""
@@ -96,6 +98,13 @@ class Walk:
 
     def cold(self, more: Sequence[Any], unknown: Mapping[str, Any], *given: Any) -> Any:
         """Any call that the hot path does not take: checked from the ground up, then planned, compiled and launched."""
+        if "torch._dynamo" in sys.modules:
+            if self._untraced is None:
+                self._untraced = owners.untraced(self._cold)
+            return self._untraced(more, unknown, *given)
+        return self._cold(more, unknown, *given)
+
+    def _cold(self, more: Sequence[Any], unknown: Mapping[str, Any], *given: Any) -> Any:
         variants = self.variants  # one template for the whole call, whatever reload() does meanwhile
         values = self._by_name(given)
         if self._host.plans and not (more or unknown):

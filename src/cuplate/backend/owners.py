@@ -7,6 +7,7 @@ import ctypes
 import functools
 import importlib
 import operator
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -17,7 +18,7 @@ from cuplate.errors import ArgumentError, DeviceError, DtypeError, LayoutError, 
 from cuplate.parameters import dtype_name
 from cuplate.plan import FRESH_ALIGNMENT
 
-__all__ = ["HOST", "Owner", "find_owner", "numpy_address", "stream_pointer"]
+__all__ = ["HOST", "Owner", "find_owner", "numpy_address", "stream_pointer", "untraced"]
 
 HOST = -1
 """In place of a GPU's number: the host."""
@@ -94,6 +95,16 @@ def _find(kind: type, value: Any) -> Owner | None:
             made: Owner = owner()
             return made
     return _Exchange() if hasattr(value, "__dlpack__") or _interface(value) is not None else None
+
+
+def untraced(function: Callable[..., Any]) -> Callable[..., Any]:
+    """`function` as torch.compile leaves it alone; asked for where torch's tracer is there.
+
+    A compiled function that calls one of ours leaves its graph to do so. Without this, torch would go on to compile
+    everything that runs meanwhile, function by function.
+    """
+    left: Callable[..., Any] = sys.modules["torch"].compiler.disable(function)
+    return left
 
 
 def stream_pointer(stream: Any, function: str) -> int:
