@@ -526,6 +526,12 @@ class Walk:
         for entry in entries.values():
             _memory().discard(entry.key)
 
+    def torch_op(self, name: str) -> Any:
+        """The function as an operator of torch; see `cuplate.typing.Specialized.torch_op`."""
+        from cuplate.backend.custom_op import register
+
+        return register(name, self.hot.function, self.signature, self.variants.binding.mutates)
+
     def reload(self) -> None:
         """Read the template again; equal renders keep their cubins."""
         self.variants = self.inspection.variants = self._fresh_variants()

@@ -150,12 +150,6 @@ def numpy_address(array: Any) -> int:
         return int(array.__array_interface__["data"][0])
 
 
-def _fresh_part(address: int, size_bytes: int) -> slice:
-    """Bytes of host memory that are aligned as a plan counts on; the libraries promise 16 and 64 bytes."""
-    start = -address % FRESH_ALIGNMENT
-    return slice(start, start + size_bytes)
-
-
 @functools.cache
 def _named(dtype: Any) -> str:
     """NumPy's name of a dtype; with its byte order where that is not the machine's. (NumPy makes it anew each time.)"""
@@ -291,7 +285,8 @@ class _Torch:
                 function=function,
                 try_=f"{name}.detach(), or torch.no_grad()",
             )
-        if self.torch.autograd.forward_ad.unpack_dual(array).tangent is not None:
+        unpack_dual: Any = self.torch.autograd.forward_ad.unpack_dual
+        if unpack_dual(array).tangent is not None:
             raise ArgumentError(
                 f"tensor {name!r} carries a forward-mode tangent, which a kernel does not compute.",
                 function=function,
@@ -321,8 +316,9 @@ class _Torch:
         torch = self.torch
         if device == HOST:
             kind = getattr(torch, dtype)
-            room = torch.empty(product(shape) * kind.itemsize + FRESH_ALIGNMENT, dtype=torch.uint8)
-            return room[_fresh_part(room.data_ptr(), product(shape) * kind.itemsize)].view(kind).reshape(shape)
+            # By way of NumPy, so that the tensor's storage starts where the tensor does, as torch's own tensors' do.
+            room = _Numpy().empty((product(shape) * kind.itemsize,), "uint8", HOST, None)
+            return torch.from_numpy(room).view(kind).reshape(shape)
         if stream is None:
             return torch.empty(shape, dtype=getattr(torch, dtype), device=f"cuda:{device}")
         with torch.cuda.stream(torch.cuda.ExternalStream(stream, device=device)):
@@ -358,6 +354,7 @@ class _Numpy:
         import numpy
 
         kind = _numpy_dtype(dtype)
+        # Aligned as a plan counts on; the libraries promise 16 and 64 bytes.
         room = numpy.empty(product(shape) * kind.itemsize + FRESH_ALIGNMENT, numpy.uint8)
         return numpy.ndarray(shape, kind, room, -numpy_address(room) % FRESH_ALIGNMENT)
 
