@@ -47,15 +47,18 @@ def register(name: str, function: Callable[..., Any], signature: Signature, muta
 
     positions = [a.name for a in signature.arguments]
     parameters = {p.name: p for p in signature.parameters}
+    defaults = {p.name: p.default for p in signature.parameters}
+
+    def given(values: Mapping[str, Any]) -> dict[str, Any]:
+        return {n: _given(parameters[n], v) if n in parameters else v for n, v in values.items()}
 
     def run(*args: Any, **values: Any) -> Any:
-        result = function(*args, **{n: _given(parameters[n], v) for n, v in values.items()})
+        result = function(*args, **given(values))
         return tuple(result) if signature.result_type is not None else result
 
     def fake(*args: Any, **values: Any) -> Any:
-        arrays = dict(zip(positions, args, strict=True))
-        given = {p.name: _given(p, values.get(p.name, p.default)) for p in signature.parameters}
-        made = _Fake(torch, signature, arrays, given).outputs()
+        known = {**dict.fromkeys(positions), **dict(zip(positions, args, strict=False)), **given(defaults | values)}
+        made = _Fake(torch, signature, known).outputs()
         return made if signature.result_type is not None else (made[0] if made else None)
 
     run.__name__ = fake.__name__ = signature.function
@@ -140,13 +143,11 @@ def _given(parameter: Parameter, value: Any) -> Any:
 class _Fake:
     """Outputs of the right shape and dtype for tensors without memory, whose sizes may be symbols."""
 
-    def __init__(
-        self, torch: Any, signature: Signature, arrays: Mapping[str, Any], parameters: Mapping[str, Any]
-    ) -> None:
+    def __init__(self, torch: Any, signature: Signature, values: Mapping[str, Any]) -> None:
         self.torch = torch
         self.signature = signature
-        self.arrays = arrays
-        self.parameters = dict(parameters)
+        self.arrays = {a.name: values[a.name] for a in signature.arrays}
+        self.parameters = {p.name: values[p.name] for p in signature.parameters}
         self.sizes: dict[str, Any] = {}
         self.folded: dict[str, tuple[Any, ...]] = {}
 
