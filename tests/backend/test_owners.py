@@ -200,3 +200,39 @@ def test_a_dtype_that_numpy_lacks_is_said(monkeypatch: pytest.MonkeyPatch) -> No
         pytest.skip("something has told NumPy of bfloat16")
     with pytest.raises(DtypeError, match="NumPy has no dtype bfloat16"):
         owner.empty((3,), "bfloat16", HOST, None)
+
+
+def test_strides_that_an_exporter_took_for_positive_are_put_right() -> None:
+    """CuPy's export of a reversed array has 2**62 - 1 for minus one, of four bytes each."""
+    from cuplate.backend.owners import _signed
+
+    for itemsize in (1, 2, 4, 8, 16):
+        for stride in (1, 7, -1, -3, 0):
+            told = stride * itemsize % 2**64 // itemsize
+            assert _signed((told, 5), itemsize) == (stride, 5)
+
+
+class Interface:
+    """What has an interface, and strides of its own."""
+
+    def __init__(self, shape: tuple[int, ...], strides: tuple[int, ...], told: tuple[int, ...] | None) -> None:
+        self.strides = strides
+        self.__cuda_array_interface__ = {
+            "shape": shape, "strides": told, "typestr": "<f4", "data": (0, False), "version": 3
+        }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("array", "strides"),
+    [
+        (Interface((2, 3), (12, 4), None), (3, 1)),
+        (Interface((2, 3), (0, 4), None), (0, 1)),
+        (Interface((1, 3), (0, 4), None), (3, 1)),
+        (Interface((2, 3), (3, 1), None), (3, 1)),
+        (Interface((2, 3), (12, 4), (4, 8)), (1, 2)),
+    ],
+    ids=["packed", "repeated", "one row", "in elements", "told"],
+)
+def test_an_interface_that_forgets_repeated_elements_is_not_believed(array: Any, strides: tuple[int, ...]) -> None:
+    """Numba's says of a broadcast array that it is packed; its own strides say otherwise."""
+    assert find_owner("x", array, "f").describe("x", array, "f").strides == strides

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import itertools
+import os
 from typing import Any
 
 import numpy as np
 import pytest
 from jaxtyping import Float32
 
-from cuplate import Array, DtypeError, Inline, specialize
+from cuplate import Array, DeviceError, DtypeError, Inline, LayoutError, specialize
 from cuplate.kernels import matmul_epilogue
 from tests import test_structs, widening
 from tests.bindings import first
@@ -107,3 +108,54 @@ def test_a_compiled_function_keeps_its_graph(torch: Any) -> None:
         c = torch.randn(n, device="cuda")
         want = torch.relu((a * 2).double() @ b.double() + c.double()) + 1
         torch.testing.assert_close(call(a, b, c).double(), want, atol=1e-4, rtol=1e-4)
+
+
+@pytest.fixture(scope="module")
+def jax() -> Any:
+    """JAX on the GPU, taking memory as it needs it."""
+    os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
+    jax = pytest.importorskip("jax")
+    try:
+        jax.devices("gpu")
+    except RuntimeError as error:
+        pytest.skip(f"this JAX has no GPU: {error}")
+    return jax
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16", "int8", "bool", "complex64", "uint32"])
+def test_arrays_of_jax_are_read(cp: Any, jax: Any, dtype: str) -> None:
+    """Also of the dtypes for which it has no interface but DLPack; on a stream, too."""
+    host = widening.values(dtype)
+    x = jax.numpy.asarray(host).astype(dtype)
+    out = cp.zeros(8)
+    for _ in range(2):
+        assert widening.widen(x, out=out) is out
+        np.testing.assert_array_equal(cp.asnumpy(out), widening.widened(host))
+    with cp.cuda.Stream(non_blocking=True) as stream:
+        widening.widen(x * 1 if dtype != "bool" else x, out=out)
+        stream.synchronize()
+    np.testing.assert_array_equal(cp.asnumpy(out), widening.widened(host))
+
+
+def test_arrays_of_jax_are_never_written(cp: Any, jax: Any) -> None:
+    """They are immutable, which their export does not say."""
+    x = jax.numpy.ones(8, "float32")
+    with pytest.raises(LayoutError, match="array 'out' is written by the kernel, but is read-only"):
+        first.saxpy(2.0, cp.ones(8, cp.float32), cp.ones(8, cp.float32), out=x)
+    with pytest.raises(DeviceError, match="cannot be allocated"):
+        first.saxpy(2.0, x, x)
+
+
+def test_a_launch_waits_for_jax_and_jax_s_memory_for_the_launch(cp: Any, jax: Any) -> None:
+    """B41: a call runs behind what JAX still computes, and what is dropped at once is not used anew too soon."""
+    slow = jax.jit(lambda x: (x @ x * 0 + 1)[0, :4096] * 3)
+    big = jax.numpy.ones((8192, 8192), "float32")
+    ones = cp.ones(4096, cp.float32)
+    slow(big).block_until_ready()
+    first.saxpy(1.0, slow(big), ones, out=cp.empty(4096, cp.float32))
+    for _ in range(10):
+        out = cp.zeros(4096, cp.float32)
+        first.saxpy(1.0, slow(big), ones, out=out)
+        noise = [jax.numpy.full(4096, i, "float32") for i in range(50)]  # would land in the memory of what is gone
+        assert bool((out == 4).all())
+        del noise

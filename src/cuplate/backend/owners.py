@@ -8,7 +8,7 @@ import functools
 import importlib
 import operator
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -385,7 +385,7 @@ class _Exchange:
         facts = _interface(array)
         if facts is None:
             raise ArgumentError(f"argument {name!r} has no memory on a GPU.", function=function, given=f"{array!r:.60}")
-        return self._described(name, facts, function)
+        return self._described(name, array, facts, function)
 
     def _view(self, name: str, array: Any, function: str) -> Described:
         from cuplate.backend.cuda.views import view_of
@@ -400,14 +400,14 @@ class _Exchange:
         if dtype is None:
             raise _unknown(name, "of no dtype", function)
         shape = tuple(view.shape)
-        steps = packed_strides(shape) if view.strides is None else tuple(view.strides)
+        steps = packed_strides(shape) if view.strides is None else _signed(view.strides, dtype.itemsize)
         device = ("cuda", view.device_id) if view.is_device_accessible else ("cpu", 0)
         # JAX's arrays are immutable, and their export does not say so.
         readonly = view.readonly or type(array).__module__.partition(".")[0] in ("jax", "jaxlib")
         known = _known(name, _named(dtype), function)
         return Described(name, view.ptr, known, shape, steps, device, readonly, view=view)
 
-    def _described(self, name: str, facts: Any, function: str) -> Described:
+    def _described(self, name: str, array: Any, facts: Any, function: str) -> Described:
         import numpy
 
         dtype = numpy.dtype(facts["typestr"])
@@ -416,7 +416,7 @@ class _Exchange:
             raise _masked(name, function)
         pointer, readonly = facts["data"]
         shape = tuple(facts["shape"])
-        strides = facts.get("strides")
+        strides = facts.get("strides") or _repeated(shape, getattr(array, "strides", None))
         steps = packed_strides(shape) if strides is None else element_strides(name, strides, dtype.itemsize, function)
         device = ("cuda", _device_of(pointer) if pointer else 0)
         return Described(name, pointer or 0, dtype.name, shape, steps, device, bool(readonly), facts.get("stream") or 0)
@@ -442,6 +442,23 @@ def _interface(array: Any) -> Any:
         return array.__cuda_array_interface__
     except Exception:
         return None
+
+
+def _signed(strides: Sequence[int], itemsize: int) -> tuple[int, ...]:
+    """Strides in elements, of an export that may have divided negative ones as if they were positive (CuPy 14 does).
+
+    No array has a stride of 2**63 bytes, so that what such a number stands for is certain.
+    """
+    return tuple(((s * itemsize + 2**63) % 2**64 - 2**63) // itemsize for s in strides)
+
+
+def _repeated(shape: tuple[int, ...], strides: Any) -> Any:
+    """The strides of an array that calls itself packed, and repeats elements: Numba's interface does not count these.
+
+    None, as the interface says it, for any other.
+    """
+    known = isinstance(strides, tuple) and len(strides) == len(shape)
+    return strides if known and any(n > 1 and s == 0 for n, s in zip(shape, strides, strict=True)) else None
 
 
 def _numpy_dtype(name: str) -> Any:
