@@ -84,12 +84,12 @@ def test_the_launch_waits_for_an_exported_array(cp: Any, torch: Any) -> None:
     side = torch.cuda.Stream()
     host = np.arange(35, dtype=np.float32).reshape(5, 7)
     b, out = cp.ones((5, 7), cp.float32), cp.zeros((5, 7), cp.float32)
-    a = torch.zeros(5, 7, device="cuda")
+    a, source = torch.zeros(5, 7, device="cuda"), torch.from_numpy(host).cuda()
     layouts.packed(layouts.ByDlpack(a), b, out=out)
     torch.cuda.synchronize()
     with torch.cuda.stream(side):
-        torch.cuda._sleep(200_000_000)
-        a.copy_(torch.from_numpy(host).cuda(), non_blocking=True)
+        torch.cuda._sleep(400_000_000)
+        a.copy_(source)
         exported = layouts.ByDlpack(a)
         layouts.packed(exported, b, out=out)
     assert not side.query(), "the producer had ended before the call did: the test shows nothing"

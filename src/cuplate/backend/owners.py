@@ -368,6 +368,10 @@ class _Numpy:
         pass
 
 
+IMMUTABLE = frozenset({"jax", "jaxlib", "mlx", "tensorflow"})
+"""Libraries whose arrays may not be written, which their exports do not say."""
+
+
 class _Exchange:
     """Arrays known only by ``__dlpack__`` or ``__cuda_array_interface__``: read, written through ``out=``, never made.
 
@@ -402,8 +406,7 @@ class _Exchange:
         shape = tuple(view.shape)
         steps = packed_strides(shape) if view.strides is None else _signed(view.strides, dtype.itemsize)
         device = ("cuda", view.device_id) if view.is_device_accessible else ("cpu", 0)
-        # JAX's arrays are immutable, and their export does not say so.
-        readonly = view.readonly or type(array).__module__.partition(".")[0] in ("jax", "jaxlib")
+        readonly = view.readonly or type(array).__module__.partition(".")[0] in IMMUTABLE
         known = _known(name, _named(dtype), function)
         return Described(name, view.ptr, known, shape, steps, device, readonly, view=view)
 
