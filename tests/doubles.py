@@ -227,6 +227,8 @@ class Gpu(ModuleType):
         note.parameters = kernel.loaded().cubin.parameters_text
         self.log.append(note)
 
+    launch_packed = launch
+
     def zero(self, pointer: int, size_bytes: int, stream: Any) -> None:
         """Record a memset."""
         if size_bytes:

@@ -527,6 +527,19 @@ def test_numpy_scalars_beyond_the_range_raise() -> None:
     assert encode("float64", np.longdouble("inf")) == struct.pack("<d", math.inf)
 
 
+def test_a_long_double_is_rounded_once() -> None:
+    """By way of float64 it would be rounded twice, and end a place off."""
+    wide = np.longdouble(2) ** -60
+    if np.longdouble(1) + wide == 1:
+        pytest.skip("long double is no wider than double here")
+    for dtype, place in (("float32", 24), ("float16", 11)):
+        up = np.longdouble(1) + np.longdouble(2) ** -place + wide
+        down = np.longdouble(1) + 3 * np.longdouble(2) ** -place - wide
+        for value in (up, down, -up, -down):
+            passed = np.frombuffer(encode(dtype, value)[: np.dtype(dtype).itemsize], dtype)[0]
+            assert passed == math.copysign(1 + 2.0 ** (1 - place), value)
+
+
 def test_an_integer_of_any_length_has_a_message() -> None:
     """Python refuses to print integers of more than 4300 digits; the error is still about the argument."""
     for dtype in ("int32", "float64", "bool"):

@@ -16,13 +16,13 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from jaxtyping import Float, Float32, Int32
+from jaxtyping import Complex64, Float, Float32, Int32
 
 import cuplate
 from cuplate import Array, DtypeError, Inline, LaunchError, LayoutError, ShapeError, cache, f32, i32, specialize
@@ -885,3 +885,52 @@ def test_empty_arrays_never_take_the_hot_path(gpu: Gpu) -> None:
     """Length and size 0 say nothing of the other axis: (0, 5) and (0, 7) must give outputs of 5 and of 7."""
     for n in (5, 7, 5, 7):
         assert product(gpu.array((2, 0)), gpu.array((0, n))).shape == (2, n)
+
+
+@specialize(Inline('extern "C" __global__ void {{ kernel }}({{ args }}) { if (N) out[0] = x[0]; }'))
+def pairs(x: Complex64[Array, " N"]) -> Complex64[Array, " N"]:
+    """Complex numbers."""
+    raise NotImplementedError
+
+
+def test_complex_numbers_between_two_floats_never_get_on_the_hot_path(gpu: Gpu) -> None:
+    """Dtype, shape and packedness are those of the plan; the address is no multiple of 8."""
+    floats = gpu.array(34)
+    right = floats.view(floats.host[:32].view(np.complex64))
+    between = floats.view(floats.host[1:33].view(np.complex64))
+    for _ in range(3):
+        pairs(right)
+        pairs(right, out=gpu.array(16, "complex64"))
+        with pytest.raises(LayoutError, match="array 'x' starts at an address"):
+            pairs(between)
+        with pytest.raises(LayoutError, match="array 'out' starts at an address"):
+            pairs(gpu.array(16, "complex64"), out=between)
+    assert len(gpu.launches) == 6 and len(pairs.__globals__["_plans"]) == 1
+
+
+PARAMS: Any = np.dtype([("gain", np.float32, (3,)), ("shift", np.int64)], align=True)
+
+
+@specialize(
+    Inline("""
+{{ p.definition }}
+extern "C" __global__ void {{ kernel }}({{ args }}) { if (N) out[0] = x[0] * p.gain[0] + p.shift; }
+""")
+)
+def affine(p: Annotated[np.void, PARAMS], x: Float32[Array, " N"]) -> Float32[Array, " N"]:
+    """A struct by value."""
+    raise NotImplementedError
+
+
+def test_a_struct_travels_as_its_bytes_on_every_path(gpu: Gpu) -> None:
+    """Cold and hot: the value of this call, not that of the plan's first."""
+    x = gpu.array(4)
+    values = [np.array(([i, 2, 3], -i), PARAMS)[()] for i in range(5)]
+    for value in values:
+        affine(value, x)
+    assert [n.values[0] for n in gpu.launches] == [v.tobytes() for v in values]
+    assert len(affine.__globals__["_plans"]) == 1
+    with pytest.raises(DtypeError):
+        affine(
+            np.array(([0, 0, 0], 0), np.dtype([("gain", np.float32, (3,)), ("shift", np.uint64)], align=True))[()], x
+        )

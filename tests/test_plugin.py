@@ -399,7 +399,7 @@ def test_check_runs_the_kernel_on_the_cpu_backend(project: pytest.Pytester) -> N
     result.stdout.fnmatch_lines(
         [
             "E *.KernelError: saxpy: *",
-            "E * check(saxpy, seed=0, example='1.0'): x=float32[[]1], y=*",
+            "E * check(saxpy, seed=0, example='1.0', minimum=1): x=float32[[]1], y=*",
             "test_kernels.py:5: *",
         ]
     )

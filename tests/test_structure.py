@@ -15,6 +15,7 @@ SRC = Path(__file__).parents[1] / "src"
 # one room unless a module of theirs is listed by its dotted name.
 ROOMS = """
 errors dtypes hints
+structs
 specialization project config
 events typing scalars
 literal cxx

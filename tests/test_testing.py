@@ -105,7 +105,8 @@ def test_message_says_everything() -> None:
     assert "a=float32[3, 5]" in text and "tile=16, rows=4" in text
     assert "M = 3, N = 5" in text
     assert "1 of 15 elements, largest error 1 at [4, 2], allowed" in text
-    assert f"check(transpose, seed=7, example={caught.value.example}, parameters=" in text and "arrays='numpy')" in text
+    drawn = "sizes={'M': 3, 'N': 5}, parameters={'tile': 16, 'rows': 4}"
+    assert f"check(transpose, seed=7, example={caught.value.example}, {drawn})" in text
 
 
 def test_error_is_an_assertion_with_facts() -> None:
@@ -457,7 +458,7 @@ def test_other_errors_carry_the_example() -> None:
 
     with pytest.raises(RuntimeError, match="on fire") as caught:
         check(first.saxpy, arrays="numpy", launch=launch, engine="random")
-    assert "check(saxpy, seed=0, example=0, arrays='numpy'): x=float32[" in caught.value.__notes__[0]
+    assert "check(saxpy, seed=0, example=0): x=float32[" in caught.value.__notes__[0]
 
 
 def test_arch_conditions_are_left_to_the_call() -> None:
@@ -492,7 +493,7 @@ def test_simplest_failing_size_is_found(wrong: Callable[[int], bool], simplest: 
     with pytest.raises(CheckError) as caught:
         run(first.saxpy, spoil)
     assert caught.value.sizes == {"N": simplest}
-    assert f"check(saxpy, seed=0, example='{simplest}.0', arrays='numpy')" in str(caught.value)
+    assert f"check(saxpy, seed=0, example='{simplest}.0')" in str(caught.value)
 
 
 def test_simplest_failing_parameters_are_found() -> None:
@@ -522,7 +523,7 @@ def test_finding_of_the_checker_is_reduced() -> None:
         check(first.saxpy, arrays="numpy", launch=launch)
     assert min(n for n in sizes if n > 40) == 41
     assert caught.value.__notes__[0].startswith(
-        "in cuplate.testing.check, check(saxpy, seed=0, example='41.0', arrays='numpy'): x="
+        "in cuplate.testing.check, check(saxpy, seed=0, example='41.0'): x="
     )
 
 
@@ -735,7 +736,7 @@ def test_the_line_that_repeats_has_what_decided_the_drawing() -> None:
     }
     with pytest.raises(CheckError) as caught:
         run(first.saxpy, spoil_last, **drawn, engine="random", seed=7)
-    asked = "sizes={'N': range(5, 50)}, minimum=5, data=..., arrays='numpy', atol=0.0"
+    asked = "sizes={'N': range(5, 50)}, minimum=5, data=..., atol=0.0"
     assert caught.value.repeat == f"check(saxpy, seed=7, example={caught.value.example!r}, {asked})"
     with pytest.raises(CheckError) as again:
         run(first.saxpy, spoil_last, **drawn, example=caught.value.example, seed=7)

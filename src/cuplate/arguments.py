@@ -64,6 +64,8 @@ class Described:
         True when the library forbids writing.
     stream : int or None
         Pointer of the stream that the array itself announces its data on; None when its library has a current stream.
+    view : object or None
+        What the array was read through, where it was exported by DLPack: keeps the memory, and is ordered by streams.
     """
 
     name: str
@@ -74,6 +76,7 @@ class Described:
     device: tuple[str, int] | None
     readonly: bool = False
     stream: int | None = None
+    view: Any = None
 
     def __str__(self) -> str:
         return self.dtype if self.shape is None else f"{self.dtype}{list(self.shape)}"

@@ -11,7 +11,7 @@ from cuplate.backend import owners
 from cuplate.backend.owners import Owner
 from cuplate.binding import Binding
 from cuplate.errors import ArgumentError, LayoutError
-from cuplate.layout import check_devices, check_layout, check_overlap, check_writable
+from cuplate.layout import check_aligned, check_devices, check_layout, check_overlap, check_writable
 from cuplate.parameters import check_parameters, dtype_name, no_dtype
 from cuplate.signature import ArrayArgument
 from cuplate.solve import Solved, solve
@@ -163,6 +163,7 @@ class _Checker:
             if argument.name in written:
                 check_writable(array, self.function)
                 self._check_zeroed(array)
+            check_aligned(array, self.function)
             check_layout(array, self.binding.kernel_facts, argument.axes, self.function)
         check_overlap([a for a in self.arrays.values() if a is not None], written, self.function)
 

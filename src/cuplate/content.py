@@ -17,7 +17,7 @@ from cuplate.cxx import base_name, find_parameters, parameter_checks
 from cuplate.errors import LaunchError, ToolchainError
 from cuplate.key import Key, make, request
 from cuplate.options import Options
-from cuplate.plan import Plan, match_slots
+from cuplate.plan import Plan, make_slot, match_slots
 from cuplate.render import Source, render
 from cuplate.specialization import Slot
 from cuplate.template import READS_GRID
@@ -78,18 +78,29 @@ def _parameters(binding: Binding, plan: Plan, source: Source) -> tuple[tuple[Slo
     """The kernel's parameter list, and the text that makes the compiler check one that the kernel writes itself."""
     slots, text = plan.specialization.slots, source.text
     if slots is not None and binding.arguments is not None:
+        slots = _with_nulls(slots, plan, binding, source)
         return slots, parameter_checks(source.entry, slots)
+    structs = slots is not None and any(slot.struct is not None for slot in slots)  # the text defines their types
     printed = ", ".join(slot.declared for slot in slots or ())
     if slots is not None and text.count("__global__") == 1 and f"{base_name(source.entry)}({printed})" in text:
-        return slots, ""
+        return slots, parameter_checks(source.entry, slots) if structs else ""
     # A template that writes {{ args }} may do so on some paths only, or for another kernel of the same text.
     listed = find_parameters(text, source.entry)
     if slots is not None and listed == tuple(slot.name for slot in slots):
-        return slots, ""
+        return slots, parameter_checks(source.entry, slots) if structs else ""
     if slots is not None and listed is None and printed in text:
         return slots, parameter_checks(source.entry, slots)  # in a macro, most likely
     slots = match_slots(plan, listed, binding.template.name)
     return slots, parameter_checks(source.entry, slots)
+
+
+def _with_nulls(slots: tuple[Slot, ...], plan: Plan, binding: Binding, source: Source) -> tuple[Slot, ...]:
+    """The list of ``args=`` with the absent arrays in it, if the kernel has a parameter for each of them as well."""
+    names = [token for token, _ in binding.arguments or ()]
+    listed = find_parameters(source.text, source.entry)
+    if len(slots) == len(names) or listed is None or len(listed) != len(names):
+        return slots
+    return tuple(make_slot(name, plan.specialization, own_list=True) for name in names)
 
 
 def make_content(binding: Binding, plan: Plan, *, memo: Store | None, target: Target | None = None) -> Content:

@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterator
 
 from cuplate.specialization import Slot
+from cuplate.structs import Struct
 
 __all__ = ["blank", "defined_kernels", "find_parameters", "parameter_checks", "splice"]
 
@@ -236,6 +237,30 @@ static_assert(int(cuplate_check::count<cuplate_check::kernel>::value) == {count}
 """
 
 
+_POINTERS = """namespace cuplate_check {
+template<class T> struct points { enum { value = 0 }; };
+template<class T> struct points<T*> { enum { value = 1 }; };
+}"""
+
+
+def _struct_checks(i: int, name: str, struct: Struct) -> list[str]:
+    """That parameter `i` is a struct with these members at these bytes, whatever it is called."""
+    kind = f"cuplate_struct_{i}"
+    message = f'cuplate: parameter {i + 1} \\"{name}\\": a call passes {struct.itemsize} bytes, {struct}'
+    lines = [
+        f"using {kind} = cuplate_check::parameter<{i}, cuplate_check::kernel>::type;",
+        f'static_assert(sizeof({kind}) == {struct.itemsize}, "{message}");',
+    ]
+    for field in struct.fields:
+        message = f'cuplate: parameter {i + 1} \\"{name}\\": its member {field.declared} lies at byte {field.offset}'
+        types = ", ".join(field.types)
+        lines.append(
+            f"static_assert(cuplate_check::any<decltype({kind}::{field.name}), {types}>::value && "
+            f'__builtin_offsetof({kind}, {field.name}) == {field.offset}, "{message}");'
+        )
+    return lines
+
+
 def parameter_checks(entry: str, slots: tuple[Slot, ...]) -> str:
     """C++ text that, appended to a source, makes the compiler check a kernel's own parameter list.
 
@@ -253,7 +278,17 @@ def parameter_checks(entry: str, slots: tuple[Slot, ...]) -> str:
     message = f"cuplate: a call passes {len(slots)} parameters: {listed}"
     address = entry if entry.lstrip().startswith("(") else f"&{entry}"
     lines = [_CHECKS.format(file=CHECKS_FILE, entry=address, count=len(slots), message=message).rstrip("\n")]
+    if any(slot.kind == "null" for slot in slots):
+        lines.append(_POINTERS)
     for i, slot in enumerate(slots):
+        if slot.kind == "null":
+            text = f'cuplate: parameter {i + 1} \\"{slot.name}\\": a call passes a null pointer'
+            lines.append(f"static_assert(cuplate_check::points<cuplate_check::parameter<{i}, ")
+            lines[-1] += f'cuplate_check::kernel>::type>::value, "{text}");'
+            continue
+        if slot.struct is not None:
+            lines += _struct_checks(i, slot.name, slot.struct)
+            continue
         text = f'cuplate: parameter {i + 1} \\"{slot.name}\\": a call passes {slot.ctypes[0]}'
         types = ", ".join(slot.ctypes)
         lines.append(f'static_assert(cuplate_check::is<{i}, {types}>::value, "{text}");')

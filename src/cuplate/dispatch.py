@@ -278,6 +278,9 @@ class RunnerShape:
         Array arguments that are given.
     written : tuple of str
         Array arguments that the kernel writes.
+    pairs : tuple of (str, int)
+        Given arrays of complex numbers and their element size, bytes: a view of floats may start between two of them,
+        where a GPU cannot load the pair.
     """
 
     recipes: tuple[tuple[str, str], ...]
@@ -287,6 +290,7 @@ class RunnerShape:
     scratch: tuple[str, ...]
     present: tuple[str, ...]
     written: tuple[str, ...]
+    pairs: tuple[tuple[str, int], ...] = ()
 
 
 def runner(
@@ -314,6 +318,9 @@ def _runner_lines(shape: RunnerShape, several_devices: bool) -> list[str]:
     add = lines.append
     for name in shape.present:
         add(f"_p_{name} = {name}.data.ptr")
+    for name, size in shape.pairs:
+        if name in shape.present:
+            lines += [f"if _p_{name} % {size}:", "    return _again"]
     for name in shape.written:
         for other in shape.present:
             if other != name:
@@ -377,6 +384,9 @@ def _output_lines(shape: RunnerShape, several_devices: bool) -> list[str]:
     ]
     for other in shape.present:
         lines += [f"    {_overlap(name, other, '_low')}", "        return _again"]
+    for pair, size in shape.pairs:
+        if pair == name:
+            lines += [f"    if _p_{name} % {size}:", "        return _again"]
     return lines
 
 

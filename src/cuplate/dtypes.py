@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["DTYPES", "Dtype"]
+__all__ = ["DTYPES", "SAME_SIZE", "Dtype"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,3 +51,10 @@ DTYPES: dict[str, Dtype] = {
         Dtype("complex128", "double2", 16),
     )
 }
+
+SAME_SIZE = {
+    "long long": ("long",),
+    "unsigned long long": ("unsigned long",),
+    "signed char": ("char",),
+}
+"""Other C types that a kernel of its own may have in the place of one of ours."""

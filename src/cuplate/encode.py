@@ -13,6 +13,7 @@ from cuplate.errors import (
 )
 from cuplate.parameters import shown
 from cuplate.signature import ScalarArgument
+from cuplate.structs import Struct, struct_of
 
 if TYPE_CHECKING:
     pass
@@ -23,15 +24,16 @@ _CODES = {
     "bool": "?", "int8": "b", "int16": "h", "int32": "i", "int64": "q", "uint8": "B", "uint16": "H", "uint32": "I",
     "uint64": "Q", "float16": "e", "float32": "f", "float64": "d",
 }  # fmt: skip
+FLOAT64_BYTES = 8
 _unpack_word = struct.Struct("<q").unpack
 
 
-def encoder(argument: ScalarArgument, function: str) -> Callable[[Any], int]:
+def encoder(argument: ScalarArgument, function: str) -> Callable[[Any], int | bytes]:
     """A function from a Python or NumPy scalar to the launch argument that carries its exact bits.
 
     The launcher passes every Python integer as eight bytes, little-endian, and a kernel reads as many of them as its
     parameter has. A scalar of up to eight bytes therefore travels as the integer with the same bytes: exact for every
-    dtype, and the launcher's fastest path.
+    dtype, and the launcher's fastest path. A struct travels as its bytes.
 
     Raises
     ------
@@ -41,11 +43,13 @@ def encoder(argument: ScalarArgument, function: str) -> Callable[[Any], int]:
         The value does not fit.
     """
     name, dtype = argument.name, argument.dtype
+    if argument.struct is not None:
+        return _struct_encoder(name, argument.struct, function)
     if dtype not in _CODES:
         raise DtypeError(f"scalar argument {name!r} cannot be {dtype}.", function=function, allowed=", ".join(_CODES))
     code = _CODES[dtype]
     pack = struct.Struct(f"<{code}{8 - struct.calcsize(code)}x").pack
-    accept = {"?": _accept_bool, "e": _accept_float, "f": _accept_float, "d": _accept_float}.get(code, _accept_int)
+    accept = {"?": _accept_bool, "e": _accept_narrow, "f": _accept_narrow, "d": _accept_float}.get(code, _accept_int)
 
     def encode(value: Any) -> int:
         try:
@@ -68,6 +72,35 @@ def encoder(argument: ScalarArgument, function: str) -> Callable[[Any], int]:
         return word
 
     return encode
+
+
+def _struct_encoder(name: str, wanted: Struct, function: str) -> Callable[[Any], bytes]:
+    """Of NumPy structured scalars; their members are NumPy's already, and are not looked at one by one."""
+
+    def encode(value: Any) -> bytes:
+        if _struct_like(value, wanted) != wanted:
+            dtype = getattr(value, "dtype", None)
+            raise DtypeError(
+                f"scalar argument {name!r} is another kind of value than its struct.",
+                function=function,
+                given=f"{value!r:.60} ({type(value).__name__}" + (")" if dtype is None else f" of {dtype})"),
+                allowed=f"a NumPy structured scalar, {wanted}",
+                try_="numpy.array((...), dtype)[()]",
+            )
+        return bytes(value.tobytes())
+
+    return encode
+
+
+def _struct_like(value: Any, wanted: Struct) -> Struct | None:
+    """The struct that a NumPy structured scalar is; None for anything else."""
+    names = getattr(getattr(value, "dtype", None), "names", None)
+    if type(value).__module__ != "numpy" or not names or not _is_scalar(value):
+        return None
+    try:
+        return struct_of(wanted.name, value.dtype)
+    except ValueError:
+        return None
 
 
 def _check_exact(value: int, passed: float, name: str, dtype: str, function: str) -> None:
@@ -118,6 +151,19 @@ def _accept_float(value: Any) -> float | int | None:
             raise OverflowError
         return plain
     return None
+
+
+def _accept_narrow(value: Any) -> float | int | None:
+    """As `_accept_float`, for a dtype below float64: a long double is not rounded twice.
+
+    It goes to the odd one of its neighbours in float64, which keeps what the next rounding has to know.
+    """
+    plain = _accept_float(value)
+    if type(plain) is float and type(value).__module__ == "numpy" and value.dtype.itemsize > FLOAT64_BYTES:
+        (bits,) = _unpack_word(struct.pack("<d", plain))
+        if value != plain and math.isfinite(plain) and bits % 2 == 0:
+            return math.nextafter(plain, math.inf if value > plain else -math.inf)
+    return plain
 
 
 def _is_scalar(value: Any) -> bool:

@@ -85,6 +85,11 @@ class Expression:
         return _rebuild, (self.text, sorted(self.names), sorted(self.arrays), self.function, self.where)
 
     @property
+    def tree(self) -> ast.expr:
+        """The syntax tree, for who computes with something else than integers."""
+        return self._tree
+
+    @property
     def is_name(self) -> bool:
         """Whether the expression is a single bare name, and not an array's."""
         return self.text in self.names

@@ -52,7 +52,7 @@ class HostPath:
         Of the run-time scalars.
     """
 
-    def __init__(self, binding: Binding, encoders: Mapping[str, Callable[[Any], int]]) -> None:
+    def __init__(self, binding: Binding, encoders: Mapping[str, Callable[[Any], int | bytes]]) -> None:
         self.binding = binding
         self.signature = binding.signature
         self.encoders = encoders
@@ -128,7 +128,10 @@ class HostPath:
                 self.plans.pop(key, None)
 
     def arguments(self, plan: _Plan, arrays: Mapping[str, Any], values: Mapping[str, Any]) -> list[Any] | None:
-        """What the kernel is given by a call of this kind; None if a written array shares memory with another."""
+        """What the kernel is given by a call of this kind; None if a written array shares memory with another.
+
+        None, too, for an array whose address is no multiple of its element size.
+        """
         given: list[Any] = []
         used: list[ArrayArgument] = []
         for slot in plan.slots:
@@ -137,7 +140,10 @@ class HostPath:
             elif isinstance(slot, int):
                 given.append(slot)
             else:
-                used.append(slot.at(numpy_address(arrays[slot.name])))
+                address = numpy_address(arrays[slot.name])
+                if address % slot.itemsize:
+                    return None
+                used.append(slot.at(address))
                 given.append(used[-1])
         for written in used:
             if written.written:

@@ -203,7 +203,8 @@ class HotPath:
             self.signature, self._namespace, aligned, several_devices=self._several, repeats=repeats
         ).__code__
         self.function.__code__ = code
-        self._namespace["_launch"] = gpu.launch  # last: says that all is there
+        launch = gpu.launch_packed if self.signature.has_structs else gpu.launch
+        self._namespace["_launch"] = launch  # last: says that all is there
 
     def _aligned(self) -> tuple[tuple[str, int], ...]:
         names = {a.name for a in self.signature.arrays}
@@ -222,6 +223,7 @@ class HotPath:
             scratch=tuple(name for name, _, _ in plan.scratch),
             present=tuple(a.name for a in self.signature.arrays if call.arrays[a.name] is not None),
             written=tuple(n for n in self.binding.mutates if call.arrays[n] is not None),
+            pairs=tuple((n, DTYPES[d].itemsize) for n, d in call.solved.dtypes.items() if d.startswith("complex")),
         )
 
     def _sized(self, call: Call, plan: Plan) -> dict[str, tuple[Any, Any, int]]:

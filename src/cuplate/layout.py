@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     pass
 from cuplate.arguments import Described, packed_strides
 
-__all__ = ["check_devices", "check_layout", "check_overlap", "check_writable"]
+__all__ = ["check_aligned", "check_devices", "check_layout", "check_overlap", "check_writable"]
 
 
 def check_layout(array: Described, facts: Collection[Fact], axes: Sequence[Axis], function: str) -> None:
@@ -52,6 +52,26 @@ def check_layout(array: Described, facts: Collection[Fact], axes: Sequence[Axis]
         try_=f"a contiguous copy of {array.name}"
         + ("" if folded else ", or a template that reads " + " and ".join(f"{array.name}.stride({i})" for i in loose)),
     )
+
+
+def check_aligned(array: Described, function: str) -> None:
+    """Refuse an array whose elements do not lie at multiples of their size, where a GPU cannot load them.
+
+    A view of bytes may start anywhere, and one of floats as complex numbers between two of them.
+
+    Raises
+    ------
+    LayoutError
+        With the address.
+    """
+    if array.device is not None and array.size and not array.aligned(array.itemsize):
+        raise LayoutError(
+            f"array {array.name!r} starts at an address that is no multiple of its element size.",
+            function=function,
+            given=f"{array.name}: {array} at {array.pointer:#x}",
+            allowed=f"a multiple of {array.itemsize} bytes",
+            try_=f"a copy of {array.name}",
+        )
 
 
 def check_writable(array: Described, function: str) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 from cuplate.arguments import Described, packed_strides, product
 from cuplate.binding import Binding
-from cuplate.dtypes import DTYPES
+from cuplate.dtypes import DTYPES, SAME_SIZE
 from cuplate.errors import ArgumentError, CuplateError, LaunchError, TemplateError
 from cuplate.expression import Expression
 from cuplate.grid import Grid, Limits, Tile, check_block, cover, tile_index
@@ -18,6 +18,7 @@ from cuplate.parameters import check_require
 from cuplate.signature import ArrayArgument
 from cuplate.solve import Solved
 from cuplate.specialization import ArrayFacts, AxisFacts, Slot, Specialization
+from cuplate.structs import Struct
 
 __all__ = ["Plan", "Recipe", "make_plan", "make_recipes", "match_slots"]
 
@@ -31,12 +32,6 @@ FRESH_ALIGNMENT = 256  # bytes: what cudaMalloc promises, and every pool on top 
 # What a hand-written parameter list may say for an integer of ours: any integer of 4 or 8 bytes, widths are checked
 # against the loaded kernel.
 _INTEGERS = ("int", "long long", "unsigned int", "long", "unsigned long", "unsigned long long")
-_SAME_SIZE = {
-    "long long": ("long",),
-    "unsigned long long": ("unsigned long",),
-    "signed char": ("char",),
-    "double2": (),
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -306,7 +301,7 @@ class _Planner:
         arrays = tuple(self._array_facts(name) for name in self._array_names())
         arrays += tuple(ArrayFacts(name, dtype, 1, True) for name, _, dtype in scratch)
         axes = self._axes(tiles, grid is not None and grid.folded, index_type)
-        scalars = tuple((s.name, s.dtype) for s in b.signature.scalars)
+        scalars = tuple((s.name, s.struct or s.dtype) for s in b.signature.scalars)
         entry = b.entry
         shown = Specialization(
             self.function, entry, self.parameters, arrays, scalars, axes, index_type, self.arch, block, None
@@ -410,6 +405,8 @@ def make_slot(name: str, specialization: Specialization, *, own_list: bool) -> S
     """
     for array in specialization.arrays:
         if array.name == name:
+            if not array.present:
+                return Slot(name, "null", f"const void* {name}", ())
             ctype = DTYPES[array.dtype].ctype
             if array.mutable:
                 return Slot(name, "array", f"{ctype}* __restrict__ {name}", (f"{ctype}*", "void*"))
@@ -417,8 +414,10 @@ def make_slot(name: str, specialization: Specialization, *, own_list: bool) -> S
             return Slot(name, "array", f"const {ctype}* __restrict__ {name}", types)
     for scalar, dtype in specialization.scalars:
         if scalar == name:
+            if isinstance(dtype, Struct):
+                return Slot(name, "scalar", f"{dtype.name} {name}", (dtype.name,), dtype)
             ctype = DTYPES[dtype].ctype
-            return Slot(name, "scalar", f"{ctype} {name}", (ctype, *_SAME_SIZE.get(ctype, ())))
+            return Slot(name, "scalar", f"{ctype} {name}", (ctype, *SAME_SIZE.get(ctype, ())))
     kind = "axis" if name.isidentifier() else "stride"
     integers = tuple(dict.fromkeys((specialization.index_type, *_INTEGERS)))
     return Slot(name, kind, f"{specialization.index_type} {name}", integers if own_list else integers[:1])
@@ -434,7 +433,7 @@ def match_slots(plan: Plan, names: Collection[str] | None, source_name: str) -> 
     """
     s = plan.specialization
     present = [a.name for a in s.arrays if a.present]
-    known = [*present, *(n for n, _ in s.scalars), *(a.name for a in s.axes)]
+    known = [*(a.name for a in s.arrays), *(n for n, _ in s.scalars), *(a.name for a in s.axes)]
     if names is None:
         raise TemplateError(
             "the kernel's parameter list cannot be read from its text (is it made by a macro?).",
@@ -458,11 +457,14 @@ def match_slots(plan: Plan, names: Collection[str] | None, source_name: str) -> 
 
 
 def make_recipes(slots: tuple[Slot, ...], integers: Mapping[str, int]) -> tuple[Recipe, ...]:
-    """How each entry of a parameter list is made at a call; integers are constants of the plan."""
+    """How each entry of a parameter list is made at a call; integers are constants of the plan.
+
+    An absent array that the kernel lists all the same is a null pointer.
+    """
     return tuple(
         Recipe(slot.kind, slot.name)
         if slot.kind in ("array", "scalar")
-        else Recipe("int", slot.name, integers[slot.name])
+        else Recipe("int", slot.name, 0 if slot.kind == "null" else integers[slot.name])
         for slot in slots
     )
 

@@ -15,6 +15,7 @@ from cuplate.dtypes import DTYPES
 from cuplate.errors import DeclarationError
 from cuplate.expression import DEVICE_FACTS, Expression, parse
 from cuplate.hints import nearest_name
+from cuplate.structs import Struct, struct_of
 from cuplate.template import RESERVED_GLOBALS
 
 __all__ = ["ArrayArgument", "Axis", "Parameter", "ScalarArgument", "Signature", "read_signature"]
@@ -95,10 +96,25 @@ class ArrayArgument:
 
 @dataclass(frozen=True, slots=True)
 class ScalarArgument:
-    """A run-time scalar; ``dtype`` is a key of ``DTYPES``."""
+    """A run-time scalar.
+
+    Attributes
+    ----------
+    name : str
+    dtype : str
+        Key of ``DTYPES``; of a struct its description, for messages.
+    struct : Struct or None
+        Of a struct passed by value.
+    """
 
     name: str
     dtype: str
+    struct: Struct | None = None
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes that the kernel is passed."""
+        return DTYPES[self.dtype].itemsize if self.struct is None else self.struct.itemsize
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,6 +184,11 @@ class Signature:
         arrays = tuple(a for a in self.arguments if isinstance(a, ArrayArgument))
         object.__setattr__(self, "arrays", arrays)
         object.__setattr__(self, "scalars", tuple(a for a in self.arguments if isinstance(a, ScalarArgument)))
+
+    @property
+    def has_structs(self) -> bool:
+        """Whether an argument is a struct by value, which the plain launcher does not take."""
+        return any(s.struct is not None for s in self.scalars)
 
 
 def read_signature(
@@ -404,15 +425,35 @@ class _Reader:
                 f"the scalar argument {p.name!r} cannot have a default: it is a run-time value.",
                 try_=f"move {p.name!r} after * to make it a compile-time parameter, or pass it in every call",
             )
+        struct = self._struct(p.name, hint)
+        if struct is not None:
+            return ScalarArgument(p.name, str(struct), struct)
         dtype = _scalar_dtype(hint)
         if dtype is None:
             raise self._fail(
                 f"argument {p.name!r} has an annotation that is neither an array nor a scalar.",
                 given=_show(hint),
-                allowed='Float32[Array, "M K"] and the like, cuplate.f32, f64, i32, i64, u32, ..., float, int, bool',
+                allowed='Float32[Array, "M K"] and the like, cuplate.f32, f64, i32, i64, u32, ..., float, int, bool, '
+                "Annotated[numpy.void, dtype] for a struct",
                 try_=f"if {p.name!r} is a compile-time parameter, move it after *",
             )
         return ScalarArgument(p.name, dtype)
+
+    def _struct(self, name: str, hint: Any) -> Struct | None:
+        """Of ``Annotated[numpy.void, dtype]`` with a structured dtype."""
+        notes = typing.get_args(hint)[1:] if typing.get_origin(hint) is Annotated else ()
+        dtype = next((note for note in notes if getattr(note, "names", None) and hasattr(note, "fields")), None)
+        if dtype is None:
+            return None
+        try:
+            return struct_of(f"{name}_t", dtype)
+        except ValueError as error:
+            raise self._fail(
+                f"the struct {name!r} cannot be passed by value: {error}.",
+                given=str(dtype),
+                allowed=f"members of {', '.join(DTYPES)}, and arrays of one axis of them, laid out as in C",
+                try_="numpy.dtype([...], align=True)",
+            ) from None
 
     def _array(self, name: str, parts: tuple[Any, ...], optional: bool, parameters: Collection[str]) -> ArrayArgument:
         shapes = {part.dim_str for part in parts}

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from cuplate.structs import Struct
+
 __all__ = ["ArrayFacts", "AxisFacts", "Fact", "Slot", "Specialization"]
 
 
@@ -88,17 +90,20 @@ class Slot:
     name : str
         Name in the signature; for a stride ``a.stride(0)``.
     kind : str
-        ``"array"``, ``"scalar"``, ``"axis"`` or ``"stride"``.
+        ``"array"``, ``"scalar"``, ``"axis"``, ``"stride"``, or ``"null"`` for an absent array.
     declared : str
         As printed by ``{{ args }}``: ``"const float* __restrict__ a"``.
     ctypes : tuple of str
         C types that the compiler may find at this place, in order of preference; for integers any of several widths.
+    struct : Struct or None
+        Of a scalar that is one: the compiler compares its members instead of a type's name.
     """
 
     name: str
     kind: str
     declared: str
     ctypes: tuple[str, ...]
+    struct: Struct | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +120,7 @@ class Specialization:
         Compile-time values in signature order; lists arrive as tuples.
     arrays : tuple of ArrayFacts
         Arguments, outputs and scratch.
-    scalars : tuple of (str, str)
+    scalars : tuple of (str, str or Struct)
         (name, dtype) of run-time scalars.
     axes : tuple of AxisFacts
         In order of first appearance.
@@ -133,7 +138,7 @@ class Specialization:
     entry: str
     parameters: tuple[tuple[str, object], ...]
     arrays: tuple[ArrayFacts, ...]
-    scalars: tuple[tuple[str, str], ...]
+    scalars: tuple[tuple[str, str | Struct], ...]
     axes: tuple[AxisFacts, ...]
     index_type: str
     arch: str

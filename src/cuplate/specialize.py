@@ -159,6 +159,10 @@ def _dress(walk: Walk, function: Any) -> Any:
         "cache_clear": walk.cache_clear,
         "cache_policy": walk.variants.cache_policy,
         "reload": walk.reload,
+        "torch_op": walk.torch_op,
+        # What torch.compile looks for: not to trace a launch, and what to say where it has to.
+        "_torchdynamo_disable": True,
+        "_torchdynamo_disable_msg": f"a launch cannot be traced: register {walk.name}.torch_op('library::name')",
     }
     dressed.__dict__.update(attributes)
     return dressed

@@ -41,7 +41,7 @@ BUILTINS = frozenset({"kernel", "args", "index_t", "block", "arch"})
 
 ATTRIBUTES: Mapping[str, frozenset[str]] = {
     "array": frozenset(["name", "ctype", "dtype", "itemsize", "ndim", "aligned", "order", "stride"]),
-    "scalar": frozenset(["name", "ctype", "dtype"]),
+    "scalar": frozenset(["name", "ctype", "dtype", "definition"]),
     "axis": frozenset(["name", "tile_index"]),
     "block": frozenset(["x", "y", "z", "size"]),
 }

@@ -171,7 +171,7 @@ def check(
     engine = _engine(engine, example)
     drawer = Drawer(binding, sizes or {}, minimum, parameters or {})
     asked: dict[str, Any] = {"sizes": sizes, "minimum": minimum or None, "parameters": parameters, "data": data}
-    asked |= {"arrays": arrays, "rtol": rtol, "atol": atol}
+    asked |= {"rtol": rtol, "atol": atol}
     runner = _Runner(binding, f.reference, launch or f, _library(arrays), data or {}, rtol, atol, _written(asked))
     run = _Run(runner, seed)
     if isinstance(example, str):

@@ -135,6 +135,30 @@ class Specialized(Protocol[_Function]):
         """The cache policy of this function, every value decided; printed, each has its source beside it."""
         ...
 
+    def torch_op(self, name: str) -> Any:
+        """The function as an operator of torch, which works under ``torch.compile`` without a graph break.
+
+        Schema and fake outputs follow from the signature: arrays are tensors, scalars and parameters numbers, strings
+        and dtypes; a parameter that is an Enum takes a member's name. What ``mutates=`` names is written in place.
+
+        Parameters
+        ----------
+        name : str
+            ``"library::name"``, once a process.
+
+        Returns
+        -------
+        torch.library.CustomOpDef
+            To be called in the place of the function; it has ``register_autograd`` and ``register_vmap``. Several
+            outputs come as a plain tuple. ``out=`` and ``stream=`` are not part of it.
+
+        Raises
+        ------
+        DeclarationError
+            The signature has what no schema can say: no array argument, a struct, a parameter of any kind.
+        """
+        ...
+
     def reload(self) -> None:
         """Read the template again; what an unchanged text has compiled stays."""
         ...

@@ -10,6 +10,7 @@ from cuplate.errors import TemplateError
 from cuplate.hints import nearest_name
 from cuplate.literal import cpp
 from cuplate.specialization import ArrayFacts, AxisFacts, Fact
+from cuplate.structs import Struct
 from cuplate.template import ATTRIBUTES
 
 __all__ = ["ArrayView", "AxisView", "Block", "Member", "ScalarView", "StaticAxis", "Withheld", "axis_view"]
@@ -141,16 +142,27 @@ class ArrayView(_View):
 
 
 class ScalarView(_View):
-    """A run-time scalar: prints its C name, and has a type."""
+    """A run-time scalar: prints its C name, and has a type; a struct has its definition too."""
 
-    __slots__ = ("ctype", "dtype", "name")
+    __slots__ = ("_struct", "ctype", "dtype", "name")
 
     attributes = ATTRIBUTES["scalar"]
 
-    def __init__(self, name: str, dtype: str) -> None:
+    def __init__(self, name: str, dtype: str | Struct) -> None:
         self.name = name
-        self.dtype = dtype
-        self.ctype = DTYPES[dtype].ctype
+        self._struct = dtype if isinstance(dtype, Struct) else None
+        self.dtype = "struct" if isinstance(dtype, Struct) else dtype
+        self.ctype = dtype.name if isinstance(dtype, Struct) else DTYPES[dtype].ctype
+
+    @property
+    def definition(self) -> str:
+        """C++ that defines the struct."""
+        if self._struct is None:
+            raise TemplateError(
+                f"`{self}.definition` does not exist: `{self}` is {self.dtype}, and no struct",
+                try_=f"{{{{ {self}.ctype }}}}",
+            )
+        return self._struct.definition
 
     def __cpp__(self) -> str:
         return self.name

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 import weakref
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -20,7 +21,6 @@ from cuplate.call import Call, check_call
 from cuplate.compile import Flights
 from cuplate.content import Content
 from cuplate.dispatch import MISSING
-from cuplate.dtypes import DTYPES
 from cuplate.encode import encoder
 from cuplate.errors import ArgumentError, CaptureError, DeviceError, LaunchError
 from cuplate.grid import Grid
@@ -86,6 +86,7 @@ class Walk:
         self.hot = HotPath(self.variants.binding, self.counter, self.cold, self._encoders, reference.__module__)
         self._ready: dict[Any, Ready] = {}  # plans of the calls that the hot path does not take
         self._host = HostPath(self.variants.binding, self._encoders)
+        self._untraced: Callable[..., Any] | None = None
 
     def _fresh_variants(self) -> Variants:
         """The decoration with the template as it is now, and nothing rendered yet."""
@@ -97,6 +98,13 @@ class Walk:
 
     def cold(self, more: Sequence[Any], unknown: Mapping[str, Any], *given: Any) -> Any:
         """Any call that the hot path does not take: checked from the ground up, then planned, compiled and launched."""
+        if "torch._dynamo" in sys.modules:
+            if self._untraced is None:
+                self._untraced = owners.untraced(self._cold)
+            return self._untraced(more, unknown, *given)
+        return self._cold(more, unknown, *given)
+
+    def _cold(self, more: Sequence[Any], unknown: Mapping[str, Any], *given: Any) -> Any:
         variants = self.variants  # one template for the whole call, whatever reload() does meanwhile
         values = self._by_name(given)
         if self._host.plans and not (more or unknown):
@@ -132,6 +140,7 @@ class Walk:
         if debug.checking():
             variants = variants.debugged()
             self._check_before(call, pointer)
+        self._await(call, pointer)
         own_stream = call.values.get("stream") is not None
         ready = self._find_ready(variants, call, pointer)
         return self._launch(variants, call, ready, pointer, own_stream=own_stream)
@@ -157,7 +166,15 @@ class Walk:
                 given=", ".join(f"{name}: {pointer:#x}" for name, pointer in current.items()),
                 try_="stream=, after making it wait for the others",
             )
-        return pointers.pop()
+        return pointers.pop() if pointers else 0
+
+    def _await(self, call: Call, pointer: int) -> None:
+        """Put the launch stream behind the streams of exported arrays, which only their exporters know."""
+        for name, array in call.arrays.items():
+            if array is not None and array.view is not None:
+                from cuplate.backend.cuda import views
+
+                views.order(call.outputs[name] if name in call.outputs else call.values[name], pointer)
 
     def _given_stream(self, pointer: int, device: int) -> int:
         from cuplate.backend.cuda import device as gpu
@@ -312,7 +329,7 @@ class Walk:
                 function=self.name,
                 given=", ".join(r.name for r in recipes),
             )
-        passed = {s.name: DTYPES[s.dtype].itemsize for s in self.signature.scalars}
+        passed = {s.name: s.itemsize for s in self.signature.scalars}
         for recipe, size in zip(recipes, sizes, strict=True):
             wanted = size if recipe.kind == "int" else passed.get(recipe.name, POINTER_BYTES)
             if size != wanted:
@@ -348,8 +365,16 @@ class Walk:
         outputs = self._outputs(call, call.device[1], order)
         if ready is not None:
             self._run(gpu, call, ready, outputs, pointer, order, checked=variants.debug)
+            self._wrote(variants, call)
             self.hot.offer(gpu, variants.binding, call, ready.plan, ready.recipes, ready.entry, ready.config)
         return self._result(outputs)
+
+    def _wrote(self, variants: Variants, call: Call) -> None:
+        """Tell the libraries which of the caller's arrays a kernel writes."""
+        for name in variants.binding.written:
+            if call.arrays.get(name) is not None:
+                value = call.outputs[name] if name in call.outputs else call.values[name]
+                owners.find_owner(name, value, self.name).wrote(value)
 
     def _outputs(self, call: Call, device: int, order: int | None) -> dict[str, Any]:
         """The given outputs, and fresh ones for the others."""
@@ -399,7 +424,8 @@ class Walk:
             for name in ready.plan.zeroed:
                 gpu.zero(pointers[name], bytes_of[name], stream)
             try:
-                gpu.launch(stream, ready.config, ready.entry.value.kernel, *values)
+                launch = gpu.launch_packed if self.signature.has_structs else gpu.launch
+                launch(stream, ready.config, ready.entry.value.kernel, *values)
             except Exception as error:
                 raise LaunchError(
                     f"the launch was refused: {error}",
@@ -408,6 +434,10 @@ class Walk:
                     grid=ready.plan.grid.grid if ready.plan.grid else None,
                     block=ready.plan.grid.block if ready.plan.grid else None,
                 ) from error
+            if views := [a.view for a in call.arrays.values() if a is not None and a.view is not None]:
+                from cuplate.backend.cuda.views import hold
+
+                hold(views, stream, capturing=capturing)
             if checked and not capturing and (found := gpu.wait(stream)) is not None:
                 raise debug.fault(found, ready.content, ready.plan.grid, call.called_as(self.name))
         if order is not None:
@@ -425,7 +455,7 @@ class Walk:
                 if owner.has_current_stream and owner.current_stream(call.device[1]) != stream:
                     owner.record(array, call.values["stream"])
 
-    def _value(self, recipe: Recipe, pointers: Mapping[str, int], values: Mapping[str, Any]) -> int:
+    def _value(self, recipe: Recipe, pointers: Mapping[str, int], values: Mapping[str, Any]) -> int | bytes:
         if recipe.kind == "array":
             return pointers[recipe.name]
         if recipe.kind == "scalar":
@@ -448,6 +478,7 @@ class Walk:
         if ready is not None:
             scratch = {n: call.owner.empty((size,), d, owners.HOST, None) for n, size, d in ready.plan.scratch}
             values = self._host_values(call, ready, outputs, scratch, variants.binding.written)
+            self._wrote(variants, call)  # before: an error may come when much is written
             self._run_on_host(ready, values, settings, lambda: call.called_as(self.name), scratch)
             key = self._host.key(given, target) if variants is self.variants else None
             if key is not None:
@@ -521,6 +552,7 @@ class Walk:
             zeroed = name in ready.plan.zeroed
             if zeroed:
                 cpu.zero(low, high - low)
+            gaps = array.size * array.itemsize < high - low  # nobody has to write what lies between the elements
             given[name] = cpu.ArrayArgument(
                 name=name,
                 pointer=low,
@@ -530,7 +562,7 @@ class Walk:
                 shape=array.shape or (),
                 dtype=array.dtype,
                 written=name in written,
-                fresh=(name in outputs or name in scratch) and not zeroed,
+                fresh=(name in outputs or name in scratch) and not zeroed and not gaps,
             )
         return [given[r.name] if r.kind == "array" else self._value(r, {}, call.values) for r in ready.recipes]
 
@@ -557,6 +589,12 @@ class Walk:
         self._ready.clear()
         for entry in entries.values():
             _memory().discard(entry.key)
+
+    def torch_op(self, name: str) -> Any:
+        """The function as an operator of torch; see `cuplate.typing.Specialized.torch_op`."""
+        from cuplate.backend.custom_op import register
+
+        return register(name, self.hot.function, self.signature, self.variants.binding.mutates)
 
     def reload(self) -> None:
         """Read the template again; equal renders keep their cubins."""

@@ -5,8 +5,10 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import functools
+import importlib
 import operator
-from collections.abc import Callable, Iterator
+import sys
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -16,7 +18,7 @@ from cuplate.errors import ArgumentError, DeviceError, DtypeError, LayoutError, 
 from cuplate.parameters import dtype_name
 from cuplate.plan import FRESH_ALIGNMENT
 
-__all__ = ["HOST", "LEGACY_STREAM", "Owner", "find_owner", "numpy_address", "stream_pointer"]
+__all__ = ["HOST", "LEGACY_STREAM", "Owner", "find_owner", "numpy_address", "stream_pointer", "untraced"]
 
 HOST = -1
 """In place of a GPU's number: the host."""
@@ -64,6 +66,10 @@ class Owner(Protocol):
         """
         ...
 
+    def wrote(self, array: Any) -> None:
+        """Tell the library that a kernel writes an array of the caller's."""
+        ...
+
 
 def find_owner(name: str, value: Any, function: str) -> Owner:
     """The owner of `value`.
@@ -82,7 +88,8 @@ def find_owner(name: str, value: Any, function: str) -> Owner:
                 f"argument {name!r} is no array.",
                 function=function,
                 given=f"{value!r:.60} ({kind.__name__})",
-                allowed="a CuPy array, a torch tensor, a NumPy array (no GPU), or what has __cuda_array_interface__",
+                allowed="a CuPy array, a torch tensor, a NumPy array (no GPU), or what has __dlpack__ or "
+                "__cuda_array_interface__",
             )
         _BY_TYPE[kind] = owner
     return owner
@@ -94,7 +101,17 @@ def _find(kind: type, value: Any) -> Owner | None:
         if owner is not None:
             made: Owner = owner()
             return made
-    return _Interface() if hasattr(value, "__cuda_array_interface__") else None
+    return _Exchange() if hasattr(value, "__dlpack__") or _interface(value) is not None else None
+
+
+def untraced(function: Callable[..., Any]) -> Callable[..., Any]:
+    """`function` as torch.compile leaves it alone; asked for where torch's tracer is there.
+
+    A compiled function that calls one of ours leaves its graph to do so. Without this, torch would go on to compile
+    everything that runs meanwhile, function by function.
+    """
+    left: Callable[..., Any] = sys.modules["torch"].compiler.disable(function)
+    return left
 
 
 def stream_pointer(stream: Any, function: str) -> int:
@@ -138,12 +155,6 @@ def numpy_address(array: Any) -> int:
         return ctypes.addressof(ctypes.c_char.from_buffer(array))
     except (TypeError, ValueError, BufferError):  # read-only, or of a dtype that only NumPy knows
         return int(array.__array_interface__["data"][0])
-
-
-def _fresh_part(address: int, size_bytes: int) -> slice:
-    """Bytes of host memory that are aligned as a plan counts on; the libraries promise 16 and 64 bytes."""
-    start = -address % FRESH_ALIGNMENT
-    return slice(start, start + size_bytes)
 
 
 @functools.cache
@@ -204,9 +215,7 @@ class _Cupy:
     def dtype(self, name: str) -> Any:
         """CuPy's dtype object."""
         if name not in self.dtypes:
-            import numpy
-
-            self.dtypes[name] = numpy.dtype(name)
+            self.dtypes[name] = _numpy_dtype(name)
         return self.dtypes[name]
 
     def maker(self) -> Callable[[tuple[int, ...], Any], Any]:
@@ -249,6 +258,9 @@ class _Cupy:
     def record(self, array: Any, stream: Any) -> None:
         """CuPy has no such notion: its pool takes memory for free once the array is gone."""
 
+    def wrote(self, array: Any) -> None:
+        pass
+
 
 class _Torch:
     name = "torch"
@@ -260,6 +272,14 @@ class _Torch:
         self.torch = torch
 
     def describe(self, name: str, array: Any, function: str) -> Described:
+        if array.is_nested or array.layout is not self.torch.strided:
+            raise LayoutError(
+                f"tensor {name!r} is not dense.",
+                function=function,
+                given="a nested tensor" if array.is_nested else str(array.layout),
+                allowed="torch.strided",
+                try_=f"{name}.to_padded_tensor(0)" if array.is_nested else f"{name}.to_dense()",
+            )
         if array.is_conj() or array.is_neg():
             raise LayoutError(
                 f"tensor {name!r} is a lazy conjugate or negative view: its memory holds other values.",
@@ -272,13 +292,12 @@ class _Torch:
                 function=function,
                 try_=f"{name}.detach(), or torch.no_grad()",
             )
-        if array.layout is not self.torch.strided:
-            raise LayoutError(
-                f"tensor {name!r} is not dense.",
+        unpack_dual: Any = self.torch.autograd.forward_ad.unpack_dual
+        if unpack_dual(array).tangent is not None:
+            raise ArgumentError(
+                f"tensor {name!r} carries a forward-mode tangent, which a kernel does not compute.",
                 function=function,
-                given=str(array.layout),
-                allowed="torch.strided",
-                try_=f"{name}.to_dense()",
+                try_=f"torch.autograd.forward_ad.unpack_dual({name}).primal",
             )
         dtype = _known(name, str(array.dtype).removeprefix("torch."), function)
         device = ("cuda", array.get_device()) if array.is_cuda else (array.device.type, 0)
@@ -304,8 +323,9 @@ class _Torch:
         torch = self.torch
         if device == HOST:
             kind = getattr(torch, dtype)
-            room = torch.empty(product(shape) * kind.itemsize + FRESH_ALIGNMENT, dtype=torch.uint8)
-            return room[_fresh_part(room.data_ptr(), product(shape) * kind.itemsize)].view(kind).reshape(shape)
+            # By way of NumPy, so that the tensor's storage starts where the tensor does, as torch's own tensors' do.
+            room = _Numpy().empty((product(shape) * kind.itemsize,), "uint8", HOST, None)
+            return torch.from_numpy(room).view(kind).reshape(shape)
         if stream is None:
             return torch.empty(shape, dtype=getattr(torch, dtype), device=f"cuda:{device}")
         with torch.cuda.stream(self._stream(stream, device)):
@@ -324,12 +344,21 @@ class _Torch:
         """torch's stream for a pointer."""
         return self.torch.cuda.ExternalStream(0 if stream == LEGACY_STREAM else stream, device=device)
 
+    def wrote(self, array: Any) -> None:
+        # Else a backward pass that has saved the tensor would go on with what the kernel wrote, without a word.
+        if not array.is_inference():
+            self.torch.autograd.graph.increment_version(array)
+
 
 class _Numpy:
     name = "numpy"
     has_current_stream = False
 
     def describe(self, name: str, array: Any, function: str) -> Described:
+        import numpy
+
+        if isinstance(array, numpy.ma.MaskedArray):
+            raise _masked(name, function, f"{name}.filled(...)")
         dtype = _known(name, _named(array.dtype), function)
         strides = element_strides(name, array.strides, array.dtype.itemsize, function)
         pointer = array.__array_interface__["data"][0]
@@ -338,7 +367,8 @@ class _Numpy:
     def empty(self, shape: tuple[int, ...], dtype: str, device: int, stream: int | None) -> Any:
         import numpy
 
-        kind = numpy.dtype(dtype)
+        kind = _numpy_dtype(dtype)
+        # Aligned as a plan counts on; the libraries promise 16 and 64 bytes.
         room = numpy.empty(product(shape) * kind.itemsize + FRESH_ALIGNMENT, numpy.uint8)
         return numpy.ndarray(shape, kind, room, -numpy_address(room) % FRESH_ALIGNMENT)
 
@@ -348,38 +378,123 @@ class _Numpy:
     def record(self, array: Any, stream: Any) -> None:
         """Nothing to tell."""
 
+    def wrote(self, array: Any) -> None:
+        pass
 
-class _Interface:
-    """Arrays known only by ``__cuda_array_interface__``: read, and written through ``out=``, never allocated."""
 
-    name = "__cuda_array_interface__"
+IMMUTABLE = frozenset({"jax", "jaxlib", "mlx", "tensorflow"})
+"""Libraries whose arrays may not be written, which their exports do not say."""
+
+
+class _Exchange:
+    """Arrays known only by ``__dlpack__`` or ``__cuda_array_interface__``: read, written through ``out=``, never made.
+
+    One type may have the one protocol for some of its arrays and the other for others (JAX's has no
+    ``__cuda_array_interface__`` in host memory, or for bfloat16), so each array is asked. DLPack comes first: it names
+    every dtype, and orders streams.
+    """
+
+    name = "__dlpack__ or __cuda_array_interface__"
     has_current_stream = False
 
     def describe(self, name: str, array: Any, function: str) -> Described:
+        if hasattr(array, "__dlpack__"):
+            return self._view(name, array, function)
+        facts = _interface(array)
+        if facts is None:
+            raise ArgumentError(f"argument {name!r} has no memory on a GPU.", function=function, given=f"{array!r:.60}")
+        return self._described(name, array, facts, function)
+
+    def _view(self, name: str, array: Any, function: str) -> Described:
+        from cuplate.backend.cuda.views import view_of
+
+        try:
+            view = view_of(array)
+            dtype = view.dtype
+        except Exception as error:  # each library has its own words for what cannot be exported
+            raise ArgumentError(
+                f"array {name!r} cannot be read through DLPack: {error}", function=function, given=type(array).__name__
+            ) from error
+        if dtype is None:
+            raise _unknown(name, "of no dtype", function)
+        shape = tuple(view.shape)
+        steps = packed_strides(shape) if view.strides is None else _signed(view.strides, dtype.itemsize)
+        device = ("cuda", view.device_id) if view.is_device_accessible else ("cpu", 0)
+        readonly = view.readonly or type(array).__module__.partition(".")[0] in IMMUTABLE
+        known = _known(name, _named(dtype), function)
+        return Described(name, view.ptr, known, shape, steps, device, readonly, view=view)
+
+    def _described(self, name: str, array: Any, facts: Any, function: str) -> Described:
         import numpy
 
-        facts = array.__cuda_array_interface__
         dtype = numpy.dtype(facts["typestr"])
-        _known(name, dtype.name if dtype.isnative else dtype.str, function)
+        _known(name, _named(dtype), function)
         if facts.get("mask") is not None:
-            raise LayoutError(f"array {name!r} has a mask, which a kernel does not read.", function=function)
+            raise _masked(name, function)
         pointer, readonly = facts["data"]
         shape = tuple(facts["shape"])
-        strides = facts.get("strides")
+        strides = facts.get("strides") or _repeated(shape, getattr(array, "strides", None))
         steps = packed_strides(shape) if strides is None else element_strides(name, strides, dtype.itemsize, function)
         device = ("cuda", _device_of(pointer) if pointer else 0)
         return Described(name, pointer or 0, dtype.name, shape, steps, device, bool(readonly), facts.get("stream") or 0)
 
     def empty(self, shape: tuple[int, ...], dtype: str, device: int, stream: int | None) -> Any:
-        raise DeviceError(
-            "the output cannot be allocated: its library is only known by __cuda_array_interface__.", try_="out="
-        )
+        raise DeviceError(f"the output cannot be allocated: its library is only known by {self.name}.", try_="out=")
 
     def current_stream(self, device: int) -> int:
         return 0
 
     def record(self, array: Any, stream: Any) -> None:
         """Nothing to tell."""
+
+    def wrote(self, array: Any) -> None:
+        pass
+
+
+def _interface(array: Any) -> Any:
+    """What an array says by ``__cuda_array_interface__``; None where it has none, or raises (JAX's of some dtypes)."""
+    try:
+        return array.__cuda_array_interface__
+    except Exception:
+        return None
+
+
+def _signed(strides: Sequence[int], itemsize: int) -> tuple[int, ...]:
+    """Strides in elements, of an export that may have divided negative ones as if they were positive (CuPy 14 does).
+
+    No array has a stride of 2**63 bytes, so that what such a number stands for is certain.
+    """
+    return tuple(((s * itemsize + 2**63) % 2**64 - 2**63) // itemsize for s in strides)
+
+
+def _repeated(shape: tuple[int, ...], strides: Any) -> Any:
+    """The strides of an array that calls itself packed, and repeats elements: Numba's interface does not count these.
+
+    None, as the interface says it, for any other.
+    """
+    known = isinstance(strides, tuple) and len(strides) == len(shape)
+    return strides if known and any(n > 1 and s == 0 for n, s in zip(shape, strides, strict=True)) else None
+
+
+def _numpy_dtype(name: str) -> Any:
+    """NumPy's dtype object; of what NumPy does not know itself, ml_dtypes'."""
+    import numpy
+
+    try:
+        return numpy.dtype(name)
+    except TypeError:
+        try:
+            ml_dtypes = importlib.import_module("ml_dtypes")
+        except ImportError:
+            raise DtypeError(
+                f"NumPy has no dtype {name}, so that an output of it cannot be allocated.",
+                try_="install ml_dtypes, or torch tensors",
+            ) from None
+        return numpy.dtype(getattr(ml_dtypes, name))
+
+
+def _masked(name: str, function: str, try_: str | None = None) -> LayoutError:
+    return LayoutError(f"array {name!r} has a mask, which a kernel does not read.", function=function, try_=try_)
 
 
 def _device_of(pointer: int) -> int:

@@ -126,14 +126,14 @@ class HostKernel:
         """Size of each kernel argument."""
         return self._module.argument_bytes
 
-    def run(self, grid: Grid, values: Sequence[ArrayArgument | int], settings: Settings) -> tuple[Report, ...]:
+    def run(self, grid: Grid, values: Sequence[ArrayArgument | int | bytes], settings: Settings) -> tuple[Report, ...]:
         """Launch, and wait for the end.
 
         Parameters
         ----------
         grid : Grid
-        values : sequence of ArrayArgument or int
-            In the kernel's order; a scalar as the integer with the same bytes.
+        values : sequence of ArrayArgument, int or bytes
+            In the kernel's order; a scalar as the integer with the same bytes, a struct as its bytes.
         settings : Settings
             Check mode, budget and threads.
 
@@ -148,7 +148,7 @@ class HostKernel:
             See `Module.launch`.
         """
         given = [
-            value if isinstance(value, ArrayArgument) else (value & ((1 << 8 * size) - 1)).to_bytes(size, "little")
+            (value & ((1 << 8 * size) - 1)).to_bytes(size, "little") if isinstance(value, int) else value
             for value, size in zip(values, self.argument_bytes, strict=True)
         ]
         return self._module.launch(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes as C
 import sys
 import threading
 import weakref
@@ -16,6 +17,7 @@ from cuplate.grid import Grid, Limits
 with importing:
     from cuda.bindings import driver
     from cuda.core import LEGACY_DEFAULT_STREAM, PER_THREAD_DEFAULT_STREAM, Device, Kernel, LaunchConfig, Stream, launch
+    from cuda.core._launch_config import _to_native_launch_config
 
 __all__ = [
     "LoadedKernel",
@@ -25,6 +27,7 @@ __all__ = [
     "is_capturing",
     "joins_capture",
     "launch",
+    "launch_packed",
     "load",
     "prepare",
     "resident_blocks",
@@ -313,6 +316,24 @@ def wait(stream: Stream) -> str | None:
     if status == driver.CUresult.CUDA_SUCCESS:
         return None
     return f"{_text(driver.cuGetErrorName(status))}: {_text(driver.cuGetErrorString(status))}"
+
+
+def launch_packed(stream: Stream, config: LaunchConfig, kernel: Kernel, *values: int | bytes) -> None:
+    """`launch` for kernels that take structs by value, which cuda.core's own has no type for.
+
+    Parameters
+    ----------
+    stream, config, kernel
+        As for `launch`.
+    values : int or bytes
+        A pointer, or a scalar as the integer with the same bytes; a struct as its bytes.
+    """
+    room = [C.create_string_buffer(v, len(v)) if isinstance(v, bytes) else C.c_int64(v) for v in values]
+    addresses = (C.c_void_p * len(room))(*(C.addressof(one) for one in room))
+    native: Any = _to_native_launch_config(config)
+    native.hStream = driver.CUstream(int(stream.handle))
+    function = driver.CUfunction(int(kernel.handle))
+    _check("launch", driver.cuLaunchKernelEx(native, function, C.addressof(addresses), 0))
 
 
 def zero(pointer: int, size_bytes: int, stream: Stream) -> None:
