@@ -522,9 +522,7 @@ def test_finding_of_the_checker_is_reduced() -> None:
     with pytest.raises(KernelError, match="past the end") as caught:
         check(first.saxpy, arrays="numpy", launch=launch)
     assert min(n for n in sizes if n > 40) == 41
-    assert caught.value.__notes__[0].startswith(
-        "in cuplate.testing.check, check(saxpy, seed=0, example='41.0'): x="
-    )
+    assert caught.value.__notes__[0].startswith("in cuplate.testing.check, check(saxpy, seed=0, example='41.0'): x=")
 
 
 @pytest.mark.parametrize("kind", [RuntimeError, BudgetError, CuplateError])
