@@ -243,6 +243,14 @@ template<class T> struct points<T*> { enum { value = 1 }; };
 }"""
 
 
+# NVRTC 12.9 and 13.0 know no __builtin_offsetof (13.5 does); all three know their front end's own name for it.
+_OFFSET = """#ifdef __CUDACC_RTC__
+#define cuplate_offset(type, member) __INTADDR__(&((type*)0)->member)
+#else
+#define cuplate_offset(type, member) __builtin_offsetof(type, member)
+#endif"""
+
+
 def _struct_checks(i: int, name: str, struct: Struct) -> list[str]:
     """That parameter `i` is a struct with these members at these bytes, whatever it is called."""
     kind = f"cuplate_struct_{i}"
@@ -256,7 +264,7 @@ def _struct_checks(i: int, name: str, struct: Struct) -> list[str]:
         types = ", ".join(field.types)
         lines.append(
             f"static_assert(cuplate_check::any<decltype({kind}::{field.name}), {types}>::value && "
-            f'__builtin_offsetof({kind}, {field.name}) == {field.offset}, "{message}");'
+            f'cuplate_offset({kind}, {field.name}) == {field.offset}, "{message}");'
         )
     return lines
 
@@ -280,6 +288,8 @@ def parameter_checks(entry: str, slots: tuple[Slot, ...]) -> str:
     lines = [_CHECKS.format(file=CHECKS_FILE, entry=address, count=len(slots), message=message).rstrip("\n")]
     if any(slot.kind == "null" for slot in slots):
         lines.append(_POINTERS)
+    if any(slot.struct is not None for slot in slots):
+        lines.append(_OFFSET)
     for i, slot in enumerate(slots):
         if slot.kind == "null":
             text = f'cuplate: parameter {i + 1} \\"{slot.name}\\": a call passes a null pointer'

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import subprocess
 import sys
@@ -24,7 +25,8 @@ MODES = [cupy.cuda.runtime.streamCaptureModeRelaxed, cupy.cuda.runtime.streamCap
 
 @pytest.fixture(autouse=True)
 def bare() -> None:
-    """Nothing loaded, and nothing pending."""
+    """Nothing loaded, nothing pending, and no graph left for the collector to destroy in the midst of a capture."""
+    gc.collect()
     cache.clear(disk=False)
     cupy.cuda.Device().synchronize()
 
