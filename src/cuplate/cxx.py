@@ -244,7 +244,7 @@ template<class T> struct points<T*> { enum { value = 1 }; };
 
 
 # NVRTC 12.9 and 13.0 know no __builtin_offsetof (13.5 does); all three know their front end's own name for it.
-_OFFSET = """#ifdef __CUDACC_RTC__
+_OFFSET = """#ifdef __EDG__
 #define cuplate_offset(type, member) __INTADDR__(&((type*)0)->member)
 #else
 #define cuplate_offset(type, member) __builtin_offsetof(type, member)
