@@ -48,7 +48,7 @@ class Mode(enum.Enum):
 
 VALUES = {
     **{"M": 1000, "N": 4096, "K": 0, "tile": 16, "alpha": 0.5, "mode": Mode.FAST},
-    **{"arch": 90, "sm_count": 132, "max_shared_bytes": 232448},
+    **{"arch": 90, "sm_count": 132, "max_shared_bytes": 232448, "on_gpu": True},
     **{"a": FakeArray(), "bias": FakeArray(present=False)},
 }
 
@@ -154,7 +154,7 @@ def test_unknown_name_message() -> None:
         "saxpy: unknown name 'tille' in tiles[\"N\"].\n"
         "  given      cdiv(N, tille)\n"
         "                     ^~~~~\n"
-        "  allowed    M, N, K, tile, alpha, mode, arch, sm_count, max_shared_bytes, a, bias\n"
+        "  allowed    M, N, K, tile, alpha, mode, arch, sm_count, max_shared_bytes, on_gpu, a, bias\n"
         "  try        tile"
     )
     assert (error.where, error.expression) == ('tiles["N"]', "cdiv(N, tille)")

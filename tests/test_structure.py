@@ -42,7 +42,9 @@ host verdict
 content indices
 call
 report
-variants hotpath hostpath
+variants
+choice
+hotpath hostpath
 inspection
 walk
 specialize

@@ -104,6 +104,6 @@ def test_a_text_is_that_of_its_own_value(values: tuple[Any, Any]) -> None:
     def f(x: Float32[Array, " N"], *, value: Any) -> Float32[Array, " N"]:
         raise NotImplementedError
 
-    contents = [f.inspect.__self__._described((), {"value": v}, "sm_90")[2] for v in values]
+    contents = [f.inspect.__self__._described((), {"value": v}, "sm_90").content for v in values]
     assert contents[0].source.text != contents[1].source.text
     assert [c.parameters_text for c in contents] == [f"value={v!r}" for v in values]

@@ -64,6 +64,8 @@ class Binding:
     scratch : tuple of Scratch
     require : tuple of Expression
         Conditions on a call.
+    when : tuple of Expression
+        Conditions under which a function that has this one among its variants runs it.
     arguments : tuple of (str, Expression or None) or None
         The kernel's own order: our names, or expressions passed as integers; None for the standard order, or to match
         by name.
@@ -88,6 +90,7 @@ class Binding:
     zeroed: tuple[str, ...]
     scratch: tuple[Scratch, ...]
     require: tuple[Expression, ...]
+    when: tuple[Expression, ...]
     arguments: tuple[tuple[str, Expression | None], ...] | None
     facts: frozenset[Fact]
     written: frozenset[str] = field(init=False)
@@ -111,7 +114,7 @@ class Binding:
         single = [self.shared_bytes] if self.shared_bytes else []
         pairs = [e for pair in self.tiles for e in pair]
         scratch = [s.size for s in self.scratch]
-        return [*pairs, *self.block, *grid, *(self.cluster or ()), *single, *scratch, *self.require]
+        return [*pairs, *self.block, *grid, *(self.cluster or ()), *single, *scratch, *self.require, *self.when]
 
 
 def read_binding(
@@ -173,9 +176,8 @@ class _Reader:
             mutates=mutates,
             zeroed=self._names("zeroed", k["zeroed"], written),
             scratch=scratch,
-            require=tuple(
-                self._parse(text, f"require[{i}]") for i, text in enumerate(self._sequence("require", k["require"]))
-            ),
+            require=self._conditions("require", k["require"]),
+            when=self._conditions("when", k["when"]),
             arguments=self._arguments(k["args"], [s.name for s in scratch]),
             facts=frozenset(),
         )
@@ -204,6 +206,9 @@ class _Reader:
 
     def _parse(self, text: Any, where: str) -> Expression:
         return parse(text, names=[*self.names, *DEVICE_FACTS], arrays=self.arrays, function=self.function, where=where)
+
+    def _conditions(self, keyword: str, value: Any) -> tuple[Expression, ...]:
+        return tuple(self._parse(text, f"{keyword}[{i}]") for i, text in enumerate(self._sequence(keyword, value)))
 
     def _switch(self, keyword: str, value: Any) -> bool:
         if not isinstance(value, bool):

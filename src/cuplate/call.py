@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +16,7 @@ from cuplate.parameters import check_parameters, dtype_name, no_dtype
 from cuplate.signature import ArrayArgument
 from cuplate.solve import Solved, solve
 
-__all__ = ["Call", "check_call"]
+__all__ = ["Call", "check_call", "check_layouts"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +41,8 @@ class Call:
         Those given as ``out=``.
     solved : Solved
         Sizes and dtypes.
+    given : frozenset of str
+        Names that the caller gave, as opposed to defaults filled in.
     """
 
     values: Mapping[str, Any]
@@ -51,11 +53,13 @@ class Call:
     device: tuple[str, int] | None
     outputs: dict[str, Any]
     solved: Solved
+    given: frozenset[str] = frozenset()
 
-    def called_as(self, function: str) -> str:
-        """The call in one line, for messages."""
+    def called_as(self, function: str, *, without: Collection[str] = ()) -> str:
+        """The call in one line, for messages; parameters of `without` are left out."""
         arrays = [f"{n}={a}" for n, a in self.arrays.items() if a is not None]
-        return f"{function}({', '.join([*arrays, *(f'{n}={v!r}' for n, v in self.parameters)])})"
+        parameters = [f"{n}={v!r}" for n, v in self.parameters if n not in without]
+        return f"{function}({', '.join([*arrays, *parameters])})"
 
 
 def check_call(
@@ -65,6 +69,7 @@ def check_call(
     unknown: Mapping[str, Any],
     *,
     partial: bool = False,
+    layouts: bool = True,
 ) -> Call:
     """Check one call.
 
@@ -77,20 +82,37 @@ def check_call(
         What fits no name.
     partial : bool
         True for `inspect` and its kind: arrays may be `ArraySpec`, a dtype's name, or left out where it is fixed.
+    layouts : bool
+        False leaves `check_layouts` to the caller: which layouts are read depends on the variant.
 
     Raises
     ------
     ArgumentError, ParameterError, DtypeError, ShapeError, LayoutError, DeviceError
     """
-    return _Checker(binding, partial).check(given, more, unknown)
+    return _Checker(binding, partial, layouts=layouts).check(given, more, unknown)
+
+
+def check_layouts(binding: Binding, arrays: Mapping[str, Described | None]) -> None:
+    """Refuse arrays whose layout this kernel does not read.
+
+    Raises
+    ------
+    LayoutError
+    """
+    function = binding.signature.function
+    for argument in (*binding.signature.arrays, *binding.signature.outputs):
+        array = arrays.get(argument.name)
+        if array is not None:
+            check_layout(array, binding.kernel_facts, argument.axes, function)
 
 
 class _Checker:
-    def __init__(self, binding: Binding, partial: bool) -> None:
+    def __init__(self, binding: Binding, partial: bool, *, layouts: bool) -> None:
         self.binding = binding
         self.signature = binding.signature
         self.function = binding.signature.function
         self.partial = partial
+        self.layouts = layouts
         self.owners: list[Owner] = []
         self.arrays: dict[str, Described | None] = {}
 
@@ -109,9 +131,10 @@ class _Checker:
         present = [a for a in self.arrays.values() if a is not None]
         device = check_devices(present, self.function)
         solved = solve(self.signature, self.arrays, dict(parameters), outputs)
-        self._check_layouts()
+        self._check_memory()
         first = self.owners[0] if self.owners else None
-        return Call(values, parameters, self.arrays, first, tuple(self.owners), device, outputs, solved)
+        told = frozenset(given)
+        return Call(values, parameters, self.arrays, first, tuple(self.owners), device, outputs, solved, told)
 
     def _describe(self, name: str, value: Any) -> None:
         owner = owners.find_owner(name, value, self.function)
@@ -154,7 +177,7 @@ class _Checker:
             raise ArgumentError(f"out= holds {len(values)} arrays.", function=self.function, allowed=", ".join(names))
         return dict(zip(names, values, strict=True))
 
-    def _check_layouts(self) -> None:
+    def _check_memory(self) -> None:
         written = self.binding.written
         for argument in (*self.signature.arrays, *self.signature.outputs):
             array = self.arrays.get(argument.name)
@@ -164,7 +187,8 @@ class _Checker:
                 check_writable(array, self.function)
                 self._check_zeroed(array)
             check_aligned(array, self.function)
-            check_layout(array, self.binding.kernel_facts, argument.axes, self.function)
+            if self.layouts:
+                check_layout(array, self.binding.kernel_facts, argument.axes, self.function)
         check_overlap([a for a in self.arrays.values() if a is not None], written, self.function)
 
     def _check_zeroed(self, array: Described) -> None:

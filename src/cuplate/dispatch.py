@@ -12,7 +12,7 @@ import inspect
 import itertools
 import linecache
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from types import FunctionType
 from typing import Any
@@ -57,6 +57,7 @@ def dispatcher(
     *,
     several_devices: bool = False,
     repeats: bool = False,
+    asked: Collection[str] = (),
 ) -> FunctionType:
     """The function that users call.
 
@@ -72,6 +73,8 @@ def dispatcher(
         True puts the arrays' devices and the current one into the key; with one GPU they cannot differ.
     repeats : bool
         True looks for a call of the very same objects first, see `same_call`; the function must be `repeatable`.
+    asked : collection of str
+        Parameters of which it matters whether the caller gave them: left out, they are `MISSING`, not their default.
 
     Returns
     -------
@@ -81,7 +84,8 @@ def dispatcher(
     """
     arguments = [a.name for a in signature.arguments]
     parameters = [p.name for p in signature.parameters]
-    defaults = {f"_default_{p.name}": p.default for p in signature.parameters if p.default is not _EMPTY}
+    known = [p for p in signature.parameters if p.default is not _EMPTY and p.name not in asked]
+    defaults = {f"_default_{p.name}": p.default for p in known}
     namespace.update(
         defaults,
         _missing=MISSING,

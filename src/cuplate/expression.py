@@ -18,8 +18,9 @@ from cuplate.specialization import Fact
 
 __all__ = ["ARRAY_FACTS", "DEVICE_FACTS", "FUNCTIONS", "Expression", "cdiv", "parse"]
 
-DEVICE_FACTS = ("arch", "sm_count", "max_shared_bytes")
-"""Names every expression may use: compute capability (90 for sm_90a), multiprocessors, opt-in bytes per block."""
+DEVICE_FACTS = ("arch", "sm_count", "max_shared_bytes", "on_gpu")
+"""Names every expression may use: compute capability (90 for sm_90a), multiprocessors, opt-in bytes per block, and
+False for the CPU backend."""
 
 ARRAY_FACTS = ("itemsize", "ndim", "dtype", "order", "aligned", "stride")
 

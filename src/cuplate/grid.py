@@ -26,6 +26,8 @@ class Limits:
         Most shared memory of one block, static and dynamic together, after opting in.
     sm_count : int or None
         Multiprocessors; None where no device was asked, since it is a property of the product.
+    on_gpu : bool
+        False for the CPU backend, which stands for an architecture and cannot run its PTX.
     cluster_blocks : int, blocks
         Most blocks of one cluster that every device of this capability accepts; 1 where there are no clusters.
     grid : (int, int, int), blocks
@@ -43,6 +45,7 @@ class Limits:
     arch: int
     shared_memory_bytes: int
     sm_count: int | None = None
+    on_gpu: bool = True
     cluster_blocks: int = 8
     grid: tuple[int, int, int] = (2**31 - 1, 65535, 65535)
     block: tuple[int, int, int] = (1024, 1024, 64)

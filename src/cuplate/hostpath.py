@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from cuplate.backend.owners import numpy_address
-from cuplate.binding import Binding
 from cuplate.call import Call
+from cuplate.choice import Choice
+from cuplate.dispatch import MISSING
 from cuplate.parameters import parameter_key
 
 if TYPE_CHECKING:
@@ -47,20 +48,23 @@ class HostPath:
 
     Parameters
     ----------
-    binding : Binding
+    choice : Choice
+        The function's binding, and the variants among which a plan has chosen.
     encoders : mapping
         Of the run-time scalars.
     """
 
-    def __init__(self, binding: Binding, encoders: Mapping[str, Callable[[Any], int | bytes]]) -> None:
+    def __init__(self, choice: Choice, encoders: Mapping[str, Callable[[Any], int | bytes]]) -> None:
+        binding = choice.own.binding
         self.binding = binding
+        self._asked = choice.asked
         self.signature = binding.signature
         self.encoders = encoders
         self.plans: dict[Any, _Plan] = {}
         self._arrays = (*(a.name for a in self.signature.arrays), "out")
         self._parameters = tuple(p.name for p in self.signature.parameters)
         self._count = len(self.signature.arguments) + len(self.signature.parameters) + 2
-        self._aligned = tuple((f.array, f.value) for f in binding.facts if f.name == "aligned" and f.value)
+        self._aligned = tuple((f.array, f.value) for f in choice.facts if f.name == "aligned" and f.value)
         names = {a.name for a in self.signature.arrays}
         self._plain = all(name in names for name, _ in self._aligned) and self.signature.result_type is None
 
@@ -78,9 +82,9 @@ class HostPath:
                 return None
             else:
                 parts += (array.dtype, array.shape, array.flags.writeable)
-        if len(values) != self._count:
+        if len(values) + sum(name not in values for name in self._asked) != self._count:
             return None  # an argument is missing
-        parts += [parameter_key(values[name]) for name in self._parameters]
+        parts += [parameter_key(values.get(name, MISSING)) for name in self._parameters]
         parts += [numpy_address(values[name]) % size == 0 for name, size in self._aligned if values[name] is not None]
         return tuple(parts)
 

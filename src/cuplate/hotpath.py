@@ -13,7 +13,17 @@ from cuplate.binding import Binding
 from cuplate.cache.counts import HitCounter
 from cuplate.cache.memory import Entry, next_tick
 from cuplate.call import Call
-from cuplate.dispatch import RunnerShape, dispatcher, key_function, plan_values, repeatable, runner, same_call
+from cuplate.choice import Choice
+from cuplate.dispatch import (
+    MISSING,
+    RunnerShape,
+    dispatcher,
+    key_function,
+    plan_values,
+    repeatable,
+    runner,
+    same_call,
+)
 from cuplate.dtypes import DTYPES
 from cuplate.parameters import parameter_key
 from cuplate.plan import Plan, Recipe
@@ -35,10 +45,14 @@ class HotPath:
         Takes every call that the hot path does not.
     module : str
         Name of the module that decorates.
+    choice : Choice
+        The variants among which a plan has chosen: the key holds the facts that any of them asks.
     """
 
-    def __init__(self, binding: Binding, counter: HitCounter, cold: Any, encoders: dict[str, Any], module: str) -> None:
+    def __init__(self, choice: Choice, counter: HitCounter, cold: Any, encoders: dict[str, Any], module: str) -> None:
+        binding = choice.own.binding
         self.binding = binding
+        self._facts, self._asked = choice.facts, choice.asked
         self.signature = binding.signature
         self.plans: dict[Any, tuple[Any, ...]] = {}
         self.repeats: dict[int, tuple[Any, ...]] = {}
@@ -63,7 +77,7 @@ class HotPath:
             "_result_type": self.signature.result_type,
             **{f"_encode_{name}": encode for name, encode in encoders.items()},
         }
-        self.function: FunctionType = dispatcher(self.signature, self._namespace)
+        self.function: FunctionType = dispatcher(self.signature, self._namespace, asked=self._asked)
 
     def offer(
         self,
@@ -97,10 +111,10 @@ class HotPath:
         if entry.value.evicted:  # by another thread, before the plan was there to be forgotten
             self.forget(entry)
 
-    def rebind(self, binding: Binding) -> None:
+    def rebind(self, choice: Choice) -> None:
         """Follow a template that was read again: it may ask for other facts, so the key may be another."""
         with self._lock:
-            self.binding = binding
+            self.binding, self._facts = choice.own.binding, choice.facts
             self._namespace.pop("_launch", None)
             self._runners.clear()
             self._shapes.clear()
@@ -114,7 +128,8 @@ class HotPath:
             self._runners[shape] = run
             self._shapes[run] = shape
         names = (*(a.name for a in self.signature.arguments), *(p.name for p in self.signature.parameters))
-        key = self._namespace["_key_of"](*(call.values[n] for n in names))
+        left_out = self._asked - call.given
+        key = self._namespace["_key_of"](*(MISSING if n in left_out else call.values[n] for n in names))
         first = call.values[self.signature.arrays[0].name]  # of the arrays: a scalar may stand before it
         head = (run, entry, config, entry.value.kernel, type(first))
         if len(self.plans) >= PLANS:
@@ -176,7 +191,7 @@ class HotPath:
         given = [call.values[a.name] for a in arrays if call.arrays[a.name] is not None] + list(call.outputs.values())
         outputs = {o.name for o in self.signature.outputs}
         return all(getattr(v, "_c_contiguous", False) for v in given) and not any(
-            f.array in outputs and f.name == "aligned" for f in self.binding.facts
+            f.array in outputs and f.name == "aligned" for f in self._facts
         )
 
     def _equip(self, gpu: Any, owner: Any) -> None:
@@ -200,7 +215,12 @@ class HotPath:
         self._namespace["_key_of"] = key_of
         repeats = repeatable(self.signature)
         code = dispatcher(
-            self.signature, self._namespace, aligned, several_devices=self._several, repeats=repeats
+            self.signature,
+            self._namespace,
+            aligned,
+            several_devices=self._several,
+            repeats=repeats,
+            asked=self._asked,
         ).__code__
         self.function.__code__ = code
         launch = gpu.launch_packed if self.signature.has_structs else gpu.launch
@@ -209,9 +229,7 @@ class HotPath:
     def _aligned(self) -> tuple[tuple[str, int], ...]:
         names = {a.name for a in self.signature.arrays}
         return tuple(
-            sorted(
-                (f.array, f.value) for f in self.binding.facts if f.name == "aligned" and f.value and f.array in names
-            )
+            sorted((f.array, f.value) for f in self._facts if f.name == "aligned" and f.value and f.array in names)
         )
 
     def _shape(self, call: Call, plan: Plan, recipes: tuple[Recipe, ...]) -> RunnerShape:

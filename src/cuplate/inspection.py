@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from cuplate import config
 from cuplate.call import Call, check_call
+from cuplate.choice import Choice, Chosen
 from cuplate.content import Content
 from cuplate.cubin import Cubin
 from cuplate.encode import encoder
@@ -23,22 +24,36 @@ if TYPE_CHECKING:
 __all__ = ["Inspection"]
 
 
+class _Described(NamedTuple):
+    """A call that is only described, as far as no compiler is needed."""
+
+    call: Call
+    chosen: Chosen
+    plan: Plan
+    content: Content
+    limits: Limits
+
+
 class Inspection:
     """One function's answers about a call; arrays may be `ArraySpec`, dtype names, or left out, and no GPU is needed.
 
     Parameters
     ----------
-    variants : Variants
+    choice : Choice
+        The function and its variants.
     """
 
-    def __init__(self, variants: Variants) -> None:
-        self.variants = variants
-        self.signature = variants.binding.signature
+    def __init__(self, choice: Choice) -> None:
+        self.choice = choice
+        self.signature = choice.own.binding.signature
         self.name = self.signature.function
 
-    def _described(
-        self, args: tuple[Any, ...], kwargs: dict[str, Any], arch: str | None
-    ) -> tuple[Call, Plan, Content, Limits, Variants]:
+    @property
+    def variants(self) -> Variants:
+        """What the function's own template has been rendered to."""
+        return self.choice.own
+
+    def _described(self, args: tuple[Any, ...], kwargs: dict[str, Any], arch: str | None) -> _Described:
         names = [a.name for a in self.signature.arguments]
         known = {*names, *(p.name for p in self.signature.parameters), "out", "stream"}
         given = dict(zip(names, args, strict=False))
@@ -47,35 +62,45 @@ class Inspection:
             raise ArgumentError(f"argument {twice[0]!r} is given twice.", function=self.name)
         given.update({k: v for k, v in kwargs.items() if k in known})
         unknown = {k: v for k, v in kwargs.items() if k not in known}
-        call = check_call(self.variants.binding, given, args[len(names) :], unknown, partial=True)
+        choice = self.choice
+        layouts = not choice.others
+        call = check_call(choice.own.binding, given, args[len(names) :], unknown, partial=True, layouts=layouts)
         for scalar in self.signature.scalars:
             if given.get(scalar.name) is not None:  # None: left out; a value that no call takes is refused here too
                 encoder(scalar, self.name)(given[scalar.name])
         on_host = arch is None and call.device is not None and call.device[0] == "cpu"
         target = self._host() if on_host else None
-        compiled_for, limits = self._arch(call, arch if target is None else target.arch)
-        variants = self.variants.debugged() if target is None and config.debugging() else self.variants
+        base, limits = self._arch(call, arch) if target is None else self._host_arch(target)
+        if target is None and config.debugging():
+            choice = choice.debugged()
+        chosen = choice.choose(call, arch=base, limits=limits)
+        variants = chosen.variants
         plan = make_plan(
             variants.binding,
-            call.solved,
-            call.parameters,
-            arch=compiled_for,
+            chosen.solved,
+            chosen.parameters,
+            arch=variants.binding.options.target(base),
             limits=limits,
             called_as=call.called_as(self.name),
         )
         content = variants.content(plan, target=target, current=True)
         check_indices(plan, content.source, content.slots, variants.binding.options)
-        return call, plan, content, limits, variants
+        return _Described(call, chosen, plan, content, limits)
 
     def _host(self) -> Target:
         from cuplate.backend.cpu import device as cpu
 
         return cpu.target(config.cpu_settings())
 
+    def _host_arch(self, target: Target) -> tuple[str, Limits]:
+        from cuplate.backend.cpu import device as cpu
+
+        facts = cpu.device_facts(target.arch)
+        return facts.arch, facts.limits
+
     def _arch(self, call: Call, arch: str | None) -> tuple[str, Limits]:
-        options = self.variants.binding.options
         if arch is not None:
-            return options.target(str(arch)), limits_for(str(arch))
+            return str(arch), limits_for(str(arch))
         try:
             from cuplate.backend.cuda import device as gpu
 
@@ -84,20 +109,22 @@ class Inspection:
             raise ArgumentError(
                 "there is no GPU here, so arch= is needed.", function=self.name, try_='arch="sm_90"'
             ) from error
-        return options.target(facts.arch), facts.limits
+        return facts.arch, facts.limits
 
     def inspect(self, *args: Any, arch: str | None = None, **kwargs: Any) -> Report:
         """The receipt of a call; see `cuplate.typing.Specialized.inspect`."""
-        call, plan, content, limits, variants = self._described(args, kwargs, arch)
-        obtained = variants.obtain(content)
+        call, chosen, plan, content, limits = self._described(args, kwargs, arch)
+        obtained = chosen.variants.obtain(content)
         if plan.grid is not None:
             shared = obtained.cubin.resources.static_shared_bytes or 0
             check_grid(plan.grid, limits, static_shared_bytes=shared, kernel=obtained.cubin.entry, function=self.name)
+        own = chosen.name == self.name
+        left_out = frozenset() if own else self.choice.asked - call.given
         return Report(
             function=self.name,
-            called_as=call.called_as(self.name),
+            called_as=call.called_as(self.name, without=left_out),
             source=content.source.text,
-            options=variants.binding.options.canonical(),
+            options=chosen.variants.binding.options.canonical(),
             arch=content.arch,
             key=content.key.hex,
             ingredients=content.key.ingredients,
@@ -108,15 +135,20 @@ class Inspection:
             store_s=obtained.store_s,
             grid=plan.grid,
             block=plan.specialization.block,
+            variant=chosen.name,
+            variant_parameters=chosen.parameters,
+            passed_over=chosen.passed_over,
             make_ptx=content.ptx,
         )
 
     def compile(self, *args: Any, arch: str | None = None, **kwargs: Any) -> Cubin:
         """The cubin of a call; see `cuplate.typing.Specialized.compile`."""
-        _, _, content, _, variants = self._described(args, kwargs, arch)
-        return variants.obtain(content).cubin
+        described = self._described(args, kwargs, arch)
+        return described.chosen.variants.obtain(described.content).cubin
 
     def explain(self, *args: Any, arch: str | None = None, **kwargs: Any) -> str:
         """Why a call is a hit or a miss; see `cuplate.typing.Specialized.explain`."""
-        _, _, content, _, variants = self._described(args, kwargs, arch)
-        return f"{self.name}: {variants.nearest(content)}"
+        described = self._described(args, kwargs, arch)
+        chosen = described.chosen
+        name = self.name if chosen.name == self.name else f"{self.name}, by {chosen.name}"
+        return f"{name}: {chosen.variants.nearest(described.content)}"

@@ -20,7 +20,7 @@ from cuplate.solve import Solved
 from cuplate.specialization import ArrayFacts, AxisFacts, Slot, Specialization
 from cuplate.structs import Struct
 
-__all__ = ["Plan", "Recipe", "make_plan", "make_recipes", "match_slots"]
+__all__ = ["Plan", "Recipe", "known_values", "make_plan", "make_recipes", "match_slots"]
 
 # A 32-bit index must survive being rounded up to a whole tile past the last element, so the switch to 64 bits comes
 # well before 2**31. It is taken on bytes, as a reader of the C text may compute byte offsets.
@@ -121,6 +121,21 @@ def make_plan(
     return _Planner(binding, solved, parameters, arch, limits, called_as).plan()
 
 
+def known_values(
+    binding: Binding, solved: Solved, parameters: tuple[tuple[str, Any], ...], *, arch: str, limits: Limits
+) -> dict[str, object]:
+    """What every expression of a call may read: sizes, parameters, arrays, and facts of the device.
+
+    A size or a fact that is not known here (an `ArraySpec` without a shape, no device) is left out.
+
+    Parameters
+    ----------
+    binding, solved, parameters, arch, limits
+        As for `make_plan`.
+    """
+    return _Planner(binding, solved, parameters, arch, limits, "").values
+
+
 def fold(array: Described, argument: ArrayArgument) -> Described:
     """`array` with the axes of a leading ``*name`` as one: as the kernel indexes it."""
     axes, shape = argument.axes, array.shape
@@ -197,7 +212,11 @@ class _Planner:
         return arrays
 
     def _values(self) -> dict[str, object]:
-        device = {"arch": arch_number(self.arch), "max_shared_bytes": self.limits.shared_memory_bytes}
+        device: dict[str, int] = {
+            "arch": arch_number(self.arch),
+            "max_shared_bytes": self.limits.shared_memory_bytes,
+            "on_gpu": self.limits.on_gpu,
+        }
         if self.limits.sm_count is not None:
             device["sm_count"] = self.limits.sm_count
         return {**self.parameters_map, **self.solved.sizes, **self.arrays, **device}

@@ -40,6 +40,12 @@ class Report:
         None when sizes were not given.
     block : tuple of int
         Threads in x, y, z.
+    variant : str
+        The function that runs: one of ``variants=``, or `function` itself.
+    variant_parameters : tuple of (str, object)
+        Its compile-time values.
+    passed_over : tuple of (str, str)
+        Variants that stood before it, and what was against each.
     """
 
     function: str
@@ -56,6 +62,9 @@ class Report:
     store_s: float
     grid: Grid | None
     block: tuple[int, int, int]
+    variant: str
+    variant_parameters: tuple[tuple[str, object], ...]
+    passed_over: tuple[tuple[str, str], ...]
     make_ptx: Callable[[], str] = field(repr=False, compare=False)
 
     @property
@@ -85,8 +94,17 @@ class Report:
             *self._resources(),
             ("block", f"{self.block} = {self.block[0] * self.block[1] * self.block[2]} threads"),
             ("grid", self._grid()),
+            *self._variant(),
         ]
         return "\n".join([self.called_as, *(f"  {name:<10} {value}" for name, value in rows)])
+
+    def _variant(self) -> list[tuple[str, str]]:
+        """Which function runs, where there are several, and why not those before it."""
+        rows = []
+        if self.variant != self.function:
+            parameters = ", ".join(f"{name}={value!r}" for name, value in self.variant_parameters)
+            rows.append(("variant", f"{self.variant}({parameters})"))
+        return [*rows, *(("not", f"{name}: {reason}") for name, reason in self.passed_over)]
 
     def _resources(self) -> list[tuple[str, str]]:
         r = self.cubin.resources

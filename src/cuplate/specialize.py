@@ -41,6 +41,8 @@ def specialize(
     scratch: Mapping[str, tuple[str, str | int]] | None = None,
     dtypes: Mapping[str, str] | None = None,
     require: str | Iterable[str] = (),
+    when: str | Iterable[str] = (),
+    variants: Iterable[Specialized[Any]] = (),
     policy: CachePolicy | None = None,
 ) -> Callable[[F], Specialized[F]]:
     """Turn a kernel template into a function.
@@ -51,7 +53,7 @@ def specialize(
 
     Every string below, except in `args`, is an expression: Python integer and boolean arithmetic over axis sizes,
     parameters, array facts (``a.itemsize``, ``a.aligned(16)``) and device facts (``arch``, ``sm_count``,
-    ``max_shared_bytes``), with ``cdiv``, ``min``, ``max`` and ``abs``.
+    ``max_shared_bytes``, ``on_gpu``), with ``cdiv``, ``min``, ``max`` and ``abs``.
 
     Parameters
     ----------
@@ -90,6 +92,12 @@ def specialize(
         ``{"out": "out_dtype"}``: an array's dtype is the value of a parameter.
     require : str or iterable of str
         Conditions that a call must fulfil.
+    when : str or iterable of str
+        Conditions under which a function that has this one among its `variants` runs it.
+    variants : iterable of specialized functions
+        Other functions with the same arguments, tried in order: the first that a call fits, and whose `when` and
+        `require` hold, runs it; this function runs what is left. A parameter that the caller gives and a variant lacks
+        rules that one out. Chosen once for each plan.
     policy : CachePolicy, optional
         Where and how this function's kernels are kept; default the process's.
 
@@ -126,7 +134,8 @@ def specialize(
     keywords = {
         "entry": entry, "args": args, "options": options, "tiles": tiles, "block": block, "grid": grid,
         "cluster": cluster, "shared_bytes": shared_bytes, "cooperative": cooperative, "static": static,
-        "mutates": mutates, "zeroed": zeroed, "scratch": scratch, "require": require, "policy": policy,
+        "mutates": mutates, "zeroed": zeroed, "scratch": scratch, "require": require, "when": when,
+        "policy": policy,
     }  # fmt: skip
     scope = sys._getframe(1).f_locals  # string annotations may name classes of the function that decorates
 
@@ -134,10 +143,40 @@ def specialize(
         if not callable(function) or not hasattr(function, "__code__"):
             raise DeclarationError("@specialize decorates a function.", given=f"{function!r:.60}")
         signature = read_signature(function, dtypes=dtypes or {}, locals_=scope)
-        walk = Walk(signature, function, template, _anchor(function), keywords)
+        others = _walks(variants, when, signature.function)
+        walk = Walk(signature, function, template, _anchor(function), keywords, others)
         return cast("Specialized[F]", _dress(walk, function))
 
     return decorate
+
+
+def _walks(variants: Any, when: Any, function: str) -> list[Walk]:
+    """The walks behind ``variants=``; a function that has variants itself is refused, so there can be no cycle."""
+    if not isinstance(variants, Iterable):
+        raise DeclarationError("variants= lists functions.", function=function, given=f"{variants!r:.60}")
+    others = []
+    for variant in variants:
+        walk = getattr(getattr(variant, "reload", None), "__self__", None)
+        if not isinstance(walk, Walk):
+            raise DeclarationError(
+                "variants= lists functions that @specialize returned.", function=function, given=f"{variant!r:.60}"
+            )
+        if walk.others:
+            raise DeclarationError(
+                f"the variant {walk.name!r} has variants of its own.",
+                function=function,
+                given=", ".join(other.name for other in walk.others),
+                try_="all of them in one list",
+            )
+        others.append(walk)
+    if others and when not in ((), [], None):
+        raise DeclarationError(
+            "when= is for a function among the variants of another, and this one has variants.",
+            function=function,
+            given=f"when={when!r:.60}",
+            try_="require=, or the function without variants=",
+        )
+    return others
 
 
 def _anchor(function: Any) -> Path | None:

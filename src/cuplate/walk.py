@@ -18,6 +18,7 @@ from cuplate.cache.counts import HitCounter
 from cuplate.cache.memory import Entry, next_tick
 from cuplate.cache.stats import CacheInfo
 from cuplate.call import Call, check_call
+from cuplate.choice import Choice
 from cuplate.compile import Flights
 from cuplate.content import Content
 from cuplate.dispatch import MISSING
@@ -52,6 +53,8 @@ class Ready:
     entry: Entry[Any]
     config: Any
     content: Content
+    written: frozenset[str]  # names of arrays, scratch too
+    told: Mapping[str, Any]  # what events say beside the function: which variant runs
 
 
 class Walk:
@@ -67,32 +70,56 @@ class Walk:
         Folder of the file that decorates.
     keywords : mapping
         Of `specialize`.
+    others : sequence of Walk
+        The functions of ``variants=``.
     """
 
     def __init__(
-        self, signature: Signature, reference: Any, template: Any, anchor: Path | None, keywords: Mapping[str, Any]
+        self,
+        signature: Signature,
+        reference: Any,
+        template: Any,
+        anchor: Path | None,
+        keywords: Mapping[str, Any],
+        others: Sequence[Walk] = (),
     ) -> None:
         self.signature = signature
         self.name = signature.function
         self._declared = (template, anchor, keywords)
+        self._others = tuple(others)
         self._names = (
             *(a.name for a in signature.arguments), *(p.name for p in signature.parameters), "out", "stream"
         )  # fmt: skip
         self.counter = HitCounter.of_function()
-        self.variants = self._fresh_variants()
-        self.inspection = Inspection(self.variants)
+        self.choice = self._fresh_choice()
+        self.inspection = Inspection(self.choice)
         check_defaults(signature)
         self._encoders = {s.name: encoder(s, self.name) for s in signature.scalars}
-        self.hot = HotPath(self.variants.binding, self.counter, self.cold, self._encoders, reference.__module__)
+        self.hot = HotPath(self.choice, self.counter, self.cold, self._encoders, reference.__module__)
         self._ready: dict[Any, Ready] = {}  # plans of the calls that the hot path does not take
-        self._host = HostPath(self.variants.binding, self._encoders)
+        self._host = HostPath(self.choice, self._encoders)
         self._untraced: Callable[..., Any] | None = None
 
-    def _fresh_variants(self) -> Variants:
-        """The decoration with the template as it is now, and nothing rendered yet."""
+    @property
+    def others(self) -> tuple[Walk, ...]:
+        """The functions of ``variants=``."""
+        return self._others
+
+    @property
+    def variants(self) -> Variants:
+        """What the function's own template has been rendered to."""
+        return self.choice.own
+
+    def _fresh_choice(self) -> Choice:
+        """The decoration with its templates as they are now, and nothing rendered yet."""
+        policy = self._declared[2]["policy"]
+        own, *others = (Variants(walk.read(), self.counter, policy) for walk in (self, *self._others))
+        return Choice(own, others)
+
+    def read(self) -> Binding:
+        """The decoration, with the template as it is now."""
         template, anchor, keywords = self._declared
-        binding = read_binding(self.signature, template, anchor=anchor, keywords=keywords)
-        return Variants(binding, self.counter, keywords["policy"])
+        return read_binding(self.signature, template, anchor=anchor, keywords=keywords)
 
     # a call -----------------------------------------------------------------------------------------------------------
 
@@ -105,13 +132,13 @@ class Walk:
         return self._cold(more, unknown, *given)
 
     def _cold(self, more: Sequence[Any], unknown: Mapping[str, Any], *given: Any) -> Any:
-        variants = self.variants  # one template for the whole call, whatever reload() does meanwhile
+        choice = self.choice  # one template for the whole call, whatever reload() does meanwhile
         values = self._by_name(given)
         if self._host.plans and not (more or unknown):
-            result = self._again_on_host(variants, values)
+            result = self._again_on_host(choice, values)
             if result is not MISSING:
                 return result
-        call = check_call(variants.binding, values, more, unknown)
+        call = check_call(choice.own.binding, values, more, unknown, layouts=not choice.others)
         for name, encode in self._encoders.items():
             encode(call.values[name])  # a wrong scalar is refused before anything is compiled, or zeroed
         if call.device is None or call.owner is None:
@@ -128,7 +155,7 @@ class Walk:
                 try_="a real array: an ArraySpec is for inspect and compile",
             )
         if call.device[0] == "cpu":
-            return self._on_host(variants, call, values)
+            return self._on_host(choice, call, values)
         if call.device[0] != "cuda":
             raise DeviceError(
                 f"the arrays are on a device of kind {call.device[0]!r}.",
@@ -138,12 +165,12 @@ class Walk:
             )
         pointer = self._stream(call, call.device[1])
         if debug.checking():
-            variants = variants.debugged()
+            choice = choice.debugged()
             self._check_before(call, pointer)
         self._await(call, pointer)
         own_stream = call.values.get("stream") is not None
-        ready = self._find_ready(variants, call, pointer)
-        return self._launch(variants, call, ready, pointer, own_stream=own_stream)
+        ready = self._find_ready(choice, call, pointer)
+        return self._launch(choice, call, ready, pointer, own_stream=own_stream)
 
     def _stream(self, call: Call, device: int) -> int:
         """Pointer of the stream to launch on: the given one, or the one on which all arrays are in order.
@@ -203,26 +230,27 @@ class Walk:
 
     # from a call to a loaded kernel -----------------------------------------------------------------------------------
 
-    def _find_ready(self, variants: Variants, call: Call, stream: int, target: Target | None = None) -> Ready | None:
+    def _find_ready(self, choice: Choice, call: Call, stream: int, target: Target | None = None) -> Ready | None:
         """The plan of a call with its kernel loaded; None when there is nothing to launch."""
-        key = variants, target, *self._ready_key(variants.binding, call)
+        key = choice, target, *self._ready_key(choice, call)
         ready = self._ready.get(key)
         if ready is None:
-            ready = self._make_ready(variants, call, stream, target, key)
+            ready = self._make_ready(choice, call, stream, target, key)
         else:
             self.counter.cell.hits += 1
             ready.entry.tick = next_tick()
             if events.heard():
-                events.emit("hit", self.name, key=ready.content.key.hex, tier="memory")
+                events.emit("hit", self.name, key=ready.content.key.hex, tier="memory", **ready.told)
         return ready
 
-    def _ready_key(self, binding: Binding, call: Call) -> tuple[Any, ...]:
-        aligned = [(f.array, f.value) for f in binding.facts if f.name == "aligned" and f.value]
+    def _ready_key(self, choice: Choice, call: Call) -> tuple[Any, ...]:
+        aligned = [(f.array, f.value) for f in choice.facts if f.name == "aligned" and f.value]
         arrays = tuple(a and (n, a.dtype, a.shape, a.strides) for n, a in call.arrays.items())
         alignments = tuple(a.aligned(size) for n, size in aligned if (a := call.arrays.get(n)) is not None)
-        return call.device, arrays, alignments, tuple(parameter_key(v) for _, v in call.parameters)
+        parameters = tuple(parameter_key(v) for _, v in call.parameters)
+        return call.device, arrays, alignments, parameters, choice.asked & call.given
 
-    def _make_ready(self, variants: Variants, call: Call, stream: int, target: Target | None, key: Any) -> Ready | None:
+    def _make_ready(self, choice: Choice, call: Call, stream: int, target: Target | None, key: Any) -> Ready | None:
         assert call.device is not None and call.owner is not None
         number = call.device[1]
         backend: Any
@@ -234,10 +262,13 @@ class Walk:
             from cuplate.backend.cpu import device as backend
 
             facts = backend.device_facts(target.arch)
+        chosen = choice.choose(call, arch=facts.arch, limits=facts.limits)
+        variants = chosen.variants
+        told: dict[str, Any] = {"variant": chosen.name} if choice.others else {}
         plan = make_plan(
             variants.binding,
-            call.solved,
-            call.parameters,
+            chosen.solved,
+            chosen.parameters,
             arch=variants.binding.options.target(facts.arch),
             limits=facts.limits,
             called_as=call.called_as(self.name),
@@ -253,11 +284,11 @@ class Walk:
         if entry is None and (now := variants.content(plan, target=target, current=True)) is not content:
             content, entry = now, _memory().get((now.key.digest, number))
         if entry is not None:
-            events.emit("hit", self.name, key=content.key.hex, tier="memory")
+            events.emit("hit", self.name, key=content.key.hex, tier="memory", **told)
         else:
             if target is None:
                 self._check_capture(backend, call, stream)
-            entry = self._load(backend, variants, content, number)
+            entry = self._load(backend, variants, content, number, told)
         loaded = entry.value
         recipes = make_recipes(content.slots, plan.integers)
         with backend.run_on(number):  # the driver answers about a kernel only in a thread that has a context
@@ -265,7 +296,7 @@ class Walk:
             prepared = backend.prepare(plan.grid, loaded)
             if plan.grid.cooperative:
                 self._check_resident(plan.grid, backend.resident_blocks(loaded, plan.grid))
-        ready = Ready(plan, recipes, entry, prepared, content)
+        ready = Ready(plan, recipes, entry, prepared, content, variants.binding.written, told)
         if len(self._ready) >= PLANS:
             self._ready.clear()
         self._ready[key] = ready
@@ -295,9 +326,11 @@ class Walk:
                 try_="with stream: around the call, or stream=; and one such call before the capture begins",
             )
 
-    def _load(self, backend: Any, variants: Variants, content: Content, number: int) -> Entry[Any]:
+    def _load(
+        self, backend: Any, variants: Variants, content: Content, number: int, told: Mapping[str, Any]
+    ) -> Entry[Any]:
         """The loaded kernel, from the cubin that disk or compiler gives; once for all threads that want it now."""
-        events.emit("miss", self.name, key=content.key.hex, tier="memory")
+        events.emit("miss", self.name, key=content.key.hex, tier="memory", **told)
         key = (content.key.digest, number)
 
         def load() -> Entry[Any]:
@@ -305,7 +338,7 @@ class Walk:
             if entry is None:  # else another thread has landed since this one looked
                 loaded, seconds = variants.load(content, lambda cubin: backend.load(cubin, number))
                 entry = _memory().put(key, loaded)
-                events.emit("load", self.name, key=content.key.hex, seconds=seconds, device=number)
+                events.emit("load", self.name, key=content.key.hex, seconds=seconds, device=number, **told)
             return entry
 
         return _loads.run(key, load)[0]
@@ -357,16 +390,16 @@ class Walk:
 
     # launch -----------------------------------------------------------------------------------------------------------
 
-    def _launch(self, variants: Variants, call: Call, ready: Ready | None, pointer: int, *, own_stream: bool) -> Any:
+    def _launch(self, choice: Choice, call: Call, ready: Ready | None, pointer: int, *, own_stream: bool) -> Any:
         from cuplate.backend.cuda import device as gpu
 
         assert call.owner is not None and call.device is not None
         order = pointer if own_stream else None
         outputs = self._outputs(call, call.device[1], order)
         if ready is not None:
-            self._run(gpu, call, ready, outputs, pointer, order, checked=variants.debug)
-            self._wrote(variants, call)
-            self.hot.offer(gpu, variants.binding, call, ready.plan, ready.recipes, ready.entry, ready.config)
+            self._run(gpu, call, ready, outputs, pointer, order, checked=choice.debug)
+            self._wrote(choice.own, call)
+            self.hot.offer(gpu, choice.own.binding, call, ready.plan, ready.recipes, ready.entry, ready.config)
         return self._result(outputs)
 
     def _wrote(self, variants: Variants, call: Call) -> None:
@@ -443,7 +476,7 @@ class Walk:
         if order is not None:
             self._record(call, order)
         if events.heard():
-            events.emit("launch", self.name, key=ready.content.key.hex, device=number)
+            events.emit("launch", self.name, key=ready.content.key.hex, device=number, **ready.told)
 
     def _record(self, call: Call, stream: int) -> None:
         """Tell the given arrays' libraries of a stream that is not their current one; fresh arrays belong to it."""
@@ -464,7 +497,7 @@ class Walk:
 
     # host memory ------------------------------------------------------------------------------------------------------
 
-    def _on_host(self, variants: Variants, call: Call, given: Mapping[str, Any]) -> Any:
+    def _on_host(self, choice: Choice, call: Call, given: Mapping[str, Any]) -> Any:
         """A call whose arrays are in host memory: the same rooms, with the CPU backend at the end."""
         from cuplate.backend.cpu import device as cpu
 
@@ -473,21 +506,21 @@ class Walk:
         settings = config.cpu_settings()
         target = cpu.target(settings)
         assert call.owner is not None
-        ready = self._find_ready(variants, call, 0, target)
+        ready = self._find_ready(choice, call, 0, target)
         outputs = self._outputs(call, owners.HOST, None)
         if ready is not None:
             scratch = {n: call.owner.empty((size,), d, owners.HOST, None) for n, size, d in ready.plan.scratch}
-            values = self._host_values(call, ready, outputs, scratch, variants.binding.written)
-            self._wrote(variants, call)  # before: an error may come when much is written
+            values = self._host_values(call, ready, outputs, scratch)
+            self._wrote(choice.own, call)  # before: an error may come when much is written
             self._run_on_host(ready, values, settings, lambda: call.called_as(self.name), scratch)
-            key = self._host.key(given, target) if variants is self.variants else None
+            key = self._host.key(given, target) if choice is self.choice else None
             if key is not None:
                 self._host.offer(key, call, ready, values)
             if ready.entry.value.evicted:  # by another thread, before the plan was there to be forgotten
                 self._host.forget(ready.entry)
         return self._result(outputs)
 
-    def _again_on_host(self, variants: Variants, values: Mapping[str, Any]) -> Any:
+    def _again_on_host(self, choice: Choice, values: Mapping[str, Any]) -> Any:
         """A call of a kind that has run before; `MISSING` when it has to take the whole walk."""
         from cuplate.backend.cpu import device as cpu
 
@@ -505,10 +538,10 @@ class Walk:
         self.counter.cell.hits += 1
         plan.ready.entry.tick = next_tick()
         if events.heard():
-            events.emit("hit", self.name, key=plan.ready.content.key.hex, tier="memory")
+            events.emit("hit", self.name, key=plan.ready.content.key.hex, tier="memory", **plan.ready.told)
 
         def called_as() -> str:
-            return check_call(variants.binding, values, (), {}).called_as(self.name)
+            return check_call(choice.own.binding, values, (), {}).called_as(self.name)
 
         self._run_on_host(plan.ready, given, settings, called_as)
         return self._result(outputs)
@@ -528,7 +561,7 @@ class Walk:
         if reports and (left := [r for r in reports if r.kind != "never written" or r.array not in scratch]):
             raise_found(left, ready.content, called_as)
         if events.heard():
-            events.emit("launch", self.name, key=ready.content.key.hex, device="cpu")
+            events.emit("launch", self.name, key=ready.content.key.hex, device="cpu", **ready.told)
 
     def _host_values(
         self,
@@ -536,7 +569,6 @@ class Walk:
         ready: Ready,
         outputs: Mapping[str, Any],
         scratch: Mapping[str, Any],
-        written: frozenset[str],
     ) -> list[Any]:
         """The kernel's arguments for the CPU backend, zeroed where they are to be."""
         from cuplate.backend.cpu import device as cpu
@@ -561,7 +593,7 @@ class Walk:
                 itemsize=array.itemsize,
                 shape=array.shape or (),
                 dtype=array.dtype,
-                written=name in written,
+                written=name in ready.written,
                 fresh=(name in outputs or name in scratch) and not zeroed and not gaps,
             )
         return [given[r.name] if r.kind == "array" else self._value(r, {}, call.values) for r in ready.recipes]
@@ -578,12 +610,12 @@ class Walk:
 
     def cache_info(self) -> CacheInfo:
         """This function's counts, all threads together."""
-        return CacheInfo(**self.counter.total(), variants=len(self.variants))
+        return CacheInfo(**self.counter.total(), variants=len(self.choice))
 
     def cache_clear(self) -> None:
         """Forget plans, renders and loaded kernels; what is on disk stays."""
         entries = {id(r.entry): r.entry for r in list(self._ready.values())}
-        self.variants.clear()
+        self.choice.clear()
         self.hot.clear()
         self._host.plans.clear()
         self._ready.clear()
@@ -597,10 +629,10 @@ class Walk:
         return register(name, self.hot.function, self.signature, self.variants.binding.mutates)
 
     def reload(self) -> None:
-        """Read the template again; equal renders keep their cubins."""
-        self.variants = self.inspection.variants = self._fresh_variants()
-        self.hot.rebind(self.variants.binding)
-        self._host = HostPath(self.variants.binding, self._encoders)
+        """Read the template again, and those of the variants; equal renders keep their cubins."""
+        self.choice = self.inspection.choice = self._fresh_choice()
+        self.hot.rebind(self.choice)
+        self._host = HostPath(self.choice, self._encoders)
         self._ready.clear()
 
 

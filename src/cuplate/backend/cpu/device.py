@@ -90,7 +90,7 @@ _target: list[tuple[Settings, Target]] = []  # of the last settings: `config.cpu
 @functools.lru_cache
 def device_facts(arch: str) -> DeviceFacts:
     """The limits of the architecture that the CPU stands for; it has a multiprocessor for each of its cores."""
-    return DeviceFacts(arch, replace(limits_for(arch), sm_count=_CORES, cluster_blocks=1), "CPU")
+    return DeviceFacts(arch, replace(limits_for(arch), sm_count=_CORES, on_gpu=False, cluster_blocks=1), "CPU")
 
 
 class HostKernel:

@@ -1,0 +1,264 @@
+"""Which of several functions runs a call: the first variant that can and wants to, else the function itself.
+
+Not to be confused with `cuplate.variants`, the renderings of one function.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from cuplate.arguments import describe_argument
+from cuplate.binding import Binding
+from cuplate.call import Call, check_layouts
+from cuplate.errors import (
+    DeclarationError,
+    DtypeError,
+    ExpressionError,
+    LayoutError,
+    ParameterError,
+    ShapeError,
+)
+from cuplate.expression import Expression
+from cuplate.grid import Limits
+from cuplate.parameters import check_parameters
+from cuplate.plan import known_values
+from cuplate.signature import ArrayArgument, ScalarArgument, Signature
+from cuplate.solve import Solved, solve
+from cuplate.variants import Variants
+
+__all__ = ["Choice", "Chosen"]
+
+_EMPTY = inspect.Parameter.empty
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """What runs one call.
+
+    Attributes
+    ----------
+    variants : Variants
+        Of the function that runs.
+    parameters : tuple of (str, object)
+        Its own.
+    solved : Solved
+        Sizes and dtypes, as its annotations bind them.
+    passed_over : tuple of (str, str)
+        The variants that stood before it, and what was against each.
+    """
+
+    variants: Variants
+    parameters: tuple[tuple[str, Any], ...]
+    solved: Solved
+    passed_over: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def name(self) -> str:
+        """Of the function that runs."""
+        return self.variants.name
+
+
+class _PassedOver(Exception):
+    """A variant does not run this call; the text says why."""
+
+
+class Choice:
+    """A function and its variants.
+
+    Parameters
+    ----------
+    own : Variants
+        Of the decorated function, which runs what no variant takes.
+    others : sequence of Variants
+        In the order in which they are tried.
+
+    Attributes
+    ----------
+    facts : frozenset of Fact
+        Layout facts on which the choice, or what is chosen, may depend.
+    asked : frozenset of str
+        Parameters that some variant lacks: whether the caller gave one decides.
+
+    Raises
+    ------
+    DeclarationError
+        A variant takes other arguments, or could never run.
+    """
+
+    def __init__(self, own: Variants, others: Sequence[Variants] = ()) -> None:
+        self.own = own
+        self.others = tuple(others)
+        self._debugged: Choice | None = None
+        seen = {own.name}
+        for other in self.others:
+            if other.name in seen:
+                raise _refused(own.name, f"two functions are called {other.name!r}.", try_="another name for one")
+            seen.add(other.name)
+            _check_variant(own.binding, other.binding)
+        every = [v.binding for v in (own, *self.others)]
+        self.facts = frozenset(fact for binding in every for fact in binding.facts)
+        names = [{p.name for p in b.signature.parameters} for b in every]
+        self.asked = frozenset(n for n in names[0] if any(n not in other for other in names[1:]))
+
+    def __len__(self) -> int:
+        return sum(len(variants) for variants in (self.own, *self.others))
+
+    @property
+    def debug(self) -> bool:
+        """Whether calls check themselves; see `debugged`."""
+        return self.own.debug
+
+    def debugged(self) -> Choice:
+        """The same choice, compiled as `Variants.debugged` says."""
+        if self._debugged is None:
+            self._debugged = Choice(self.own.debugged(), [other.debugged() for other in self.others])
+        return self._debugged
+
+    def clear(self) -> None:
+        """Forget what was rendered; stored cubins stay."""
+        self._debugged = None
+        for variants in (self.own, *self.others):
+            variants.clear()
+
+    def choose(self, call: Call, *, arch: str, limits: Limits) -> Chosen:
+        """What runs `call`, of which everything but the layouts has been checked, on a device of `arch`.
+
+        Raises
+        ------
+        LayoutError
+            No variant takes the call, and the function itself does not read a layout of it.
+        ExpressionError
+            A condition cannot be computed for these sizes.
+        """
+        passed: list[tuple[str, str]] = []
+        for variants in self.others:
+            try:
+                parameters, solved = _fit(variants.binding, call, self.own.binding.signature, arch, limits)
+            except _PassedOver as reason:
+                passed.append((variants.name, str(reason)))
+            else:
+                return Chosen(variants, parameters, solved, tuple(passed))
+        if self.others:
+            check_layouts(self.own.binding, call.arrays)
+        return Chosen(self.own, call.parameters, call.solved, tuple(passed))
+
+
+# at a call ------------------------------------------------------------------------------------------------------------
+
+
+def _fit(
+    variant: Binding, call: Call, own: Signature, arch: str, limits: Limits
+) -> tuple[tuple[tuple[str, Any], ...], Solved]:
+    """The parameters of `variant` for a call, and what its annotations bind.
+
+    Raises
+    ------
+    _PassedOver
+    """
+    signature = variant.signature
+    known = {p.name for p in signature.parameters}
+    for parameter in own.parameters:
+        if parameter.name in call.given and parameter.name not in known:
+            raise _PassedOver(f"it has no parameter {parameter.name!r}, which was given")
+    given = dict(call.parameters)
+    values = {p.name: given.get(p.name, p.default) for p in signature.parameters}
+    try:
+        parameters = check_parameters(signature, values)
+        solved = solve(signature, call.arrays, dict(parameters), call.outputs)
+        check_layouts(variant, call.arrays)
+    except (ParameterError, DtypeError, ShapeError, LayoutError) as error:
+        raise _PassedOver(error.summary.rstrip(".")) from None
+    if solved.output_shapes != call.solved.output_shapes or solved.dtypes != call.solved.dtypes:
+        raise _PassedOver("its output would have another shape or dtype")
+    facts = known_values(variant, solved, parameters, arch=arch, limits=limits)
+    for condition in (*variant.when, *variant.require):
+        _hold(condition, facts, partial=solved.partial)
+    return parameters, solved
+
+
+def _hold(condition: Expression, values: Mapping[str, object], *, partial: bool) -> None:
+    missing = sorted(condition.names - values.keys())
+    if missing:
+        raise _PassedOver(f"{condition.text!r} needs {missing[0]}, which is not known here")
+    try:
+        holds = condition.evaluate(values)
+    except ExpressionError as error:
+        if not partial:  # the sizes are there: the condition itself is wrong
+            raise
+        raise _PassedOver(error.summary.rstrip(".")) from None
+    if not holds:
+        raise _PassedOver(f"{condition.text!r} does not hold")
+
+
+# at decoration --------------------------------------------------------------------------------------------------------
+
+
+def _refused(function: str, summary: str, **facts: Any) -> DeclarationError:
+    return DeclarationError(f"variants=: {summary}", function=function, **facts)
+
+
+def _check_variant(own: Binding, variant: Binding) -> None:
+    """Refuse a variant that takes other arguments than `own`, or that no call could reach."""
+    mine, its = own.signature, variant.signature
+    name, function = its.function, mine.function
+    pairs = [(f"argument {i}", _shapes(mine.arguments, i), _shapes(its.arguments, i)) for i in _longer(mine, its)]
+    pairs += [
+        ("the outputs", _outputs(mine), _outputs(its)),
+        ("mutates=", ", ".join(own.mutates), ", ".join(variant.mutates)),
+    ]
+    for what, wanted, found in pairs:
+        if wanted != found:
+            raise _refused(
+                function,
+                f"{what} of {name!r} differ{'s' if what[0] == 'a' else ''}.",
+                given=found or "nothing",
+                allowed=wanted or "nothing",
+            )
+    for array, other in zip((*mine.arrays, *mine.outputs), (*its.arrays, *its.outputs), strict=True):
+        if not set(array.dtypes) & set(other.dtypes):
+            raise _refused(
+                function,
+                f"{name!r} takes no dtype of {array.name!r} that {function!r} takes.",
+                given=", ".join(other.dtypes),
+                allowed=", ".join(array.dtypes),
+            )
+    known = {p.name for p in mine.parameters}
+    for parameter in its.parameters:
+        if parameter.name not in known and parameter.default is _EMPTY:
+            raise _refused(
+                function, f"{name!r} has a parameter {parameter.name!r} that no call can give.", try_="a default for it"
+            )
+    has = {p.name for p in its.parameters}
+    for parameter in mine.parameters:
+        if parameter.name not in has and parameter.default is _EMPTY:
+            raise _refused(
+                function,
+                f"{name!r} would never run: it lacks {parameter.name!r}, which every call gives.",
+                try_=f"a default for {parameter.name}, or the parameter in {name}",
+            )
+
+
+def _longer(mine: Signature, its: Signature) -> range:
+    return range(max(len(mine.arguments), len(its.arguments)))
+
+
+def _shapes(arguments: Sequence[ArrayArgument | ScalarArgument], i: int) -> str:
+    """An argument without its dtype, which a variant may narrow; ``""`` where there is none."""
+    if i >= len(arguments):
+        return ""
+    argument = arguments[i]
+    if isinstance(argument, ScalarArgument):
+        return f"{argument.name}: {describe_argument(argument)}"
+    return f"{argument.name}: {_axes(argument)}{' | None' if argument.optional else ''}"
+
+
+def _outputs(signature: Signature) -> str:
+    listed = ", ".join(f"{o.name}: {_axes(o)}" for o in signature.outputs)
+    return listed if signature.result_type is None else f"{signature.result_type.__name__}({listed})"
+
+
+def _axes(array: ArrayArgument) -> str:
+    return f'"{" ".join(axis.text for axis in array.axes)}"'
