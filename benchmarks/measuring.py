@@ -177,6 +177,38 @@ def time_bursts(
     return times
 
 
+def time_events(
+    contenders: Mapping[str, Callable[[], object]], event: Callable[[], Any], *, rounds: int, calls: int
+) -> dict[str, list[float]]:
+    """Device time of one call, milliseconds, by contender and round, between two events on the current stream.
+
+    Each round runs every contender once, `calls` calls in a row, in an order drawn anew; the host waits only at the end
+    of a round, so that the device keeps the clocks and the heat that it has under load.
+
+    Parameters
+    ----------
+    contenders : mapping
+    event : callable
+        Makes an event, with ``record()``, ``synchronize()`` and ``elapsed_time(later)`` in milliseconds: torch's.
+    rounds, calls : int
+    """
+    times: dict[str, list[float]] = {name: [] for name in contenders}
+    order = list(contenders.items())
+    for _ in range(rounds):
+        random.shuffle(order)
+        marks = [event()]
+        marks[0].record()
+        for _, call in order:
+            for _ in repeat(None, calls):
+                call()
+            marks.append(event())
+            marks[-1].record()
+        marks[-1].synchronize()
+        for (name, _), begin, end in zip(order, marks, marks[1:], strict=False):
+            times[name].append(begin.elapsed_time(end) / calls)
+    return times
+
+
 def _burst(call: Callable[[], object], calls: int) -> float:
     begin = time.perf_counter()
     for _ in repeat(None, calls):

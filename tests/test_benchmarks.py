@@ -66,7 +66,7 @@ def test_cold_start_measures_look_ups_without_a_gpu(tmp_path: Path) -> None:
     assert "Loads and calls were not measured" in text
 
 
-@pytest.mark.parametrize("name", ["dispatch", "checks", "memory"])
+@pytest.mark.parametrize("name", ["dispatch", "gemm", "checks", "memory"])
 def test_what_needs_a_gpu_says_so(name: str, tmp_path: Path) -> None:
     """Without a GPU no goal of the device is judged, and the text says why."""
     found, text = run(name, tmp_path)
@@ -140,3 +140,26 @@ def test_bursts_interleave_all_contenders(measuring: ModuleType) -> None:
     assert calls[1::2] == ["drain"] * (len(calls) // 2)
     assert len(set(rounds)) > 1
     assert all(len(values) == 20 for values in times.values())
+
+
+def test_events_interleave_all_contenders(measuring: ModuleType) -> None:
+    """Every round runs every contender between two events of its own, and waits only at its end."""
+    log: list[str] = []
+
+    class Event:
+        def record(self) -> None:
+            self.at = len(log)
+            log.append("record")
+
+        def synchronize(self) -> None:
+            log.append("synchronize")
+
+        def elapsed_time(self, later: Any) -> float:
+            return float(later.at - self.at - 1)
+
+    contenders = {name: (lambda name=name: log.append(name)) for name in "abc"}
+    times = measuring.time_events(contenders, Event, rounds=20, calls=2)
+    assert all(values == [1.0] * 20 for values in times.values())  # two calls between its events, divided by two
+    rounds = ["".join(log[i : i + 11]) for i in range(0, len(log), 11)]
+    assert all(text.count("synchronize") == 1 and text.endswith("synchronize") for text in rounds)
+    assert len(rounds) == 20 and len(set(rounds)) > 1

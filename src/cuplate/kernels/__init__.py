@@ -6,10 +6,15 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from cuplate.kernels.matmul import matmul_epilogue
+    from cuplate.kernels.matmul_simt import matmul_simt, matmul_simt_ragged
 
-__all__ = ["matmul_epilogue"]
+__all__ = ["matmul_epilogue", "matmul_simt", "matmul_simt_ragged"]
 
-_HOMES = {"matmul_epilogue": "cuplate.kernels.matmul"}
+_HOMES = {
+    "matmul_epilogue": "cuplate.kernels.matmul",
+    "matmul_simt": "cuplate.kernels.matmul_simt",
+    "matmul_simt_ragged": "cuplate.kernels.matmul_simt",
+}
 
 
 def __getattr__(name: str) -> Any:

@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 from jaxtyping import Float32
 
+from cuplate.kernels.matmul_simt import matmul_simt, matmul_simt_ragged
 from cuplate.specialize import specialize
 from cuplate.typing import Array
 
@@ -17,6 +18,7 @@ __all__ = ["matmul_epilogue"]
     tiles={"N": "tile", "M": "tile"},
     block=("tile", "tile"),
     require="relu == None or epilogue == None or relu == (epilogue == 'relu')",
+    variants=(matmul_simt, matmul_simt_ragged),
 )
 def matmul_epilogue(
     a: Float32[Array, "M K"],
@@ -37,7 +39,8 @@ def matmul_epilogue(
     b : float32, shape (K, N), row-major
     bias : float32, shape (N,)
     tile : {16, 32}
-        Edge of the square tile that a block computes; `tile` squared threads a block.
+        Edge of the square tile that a block computes; `tile` squared threads a block. Given, it means the tiled kernel;
+        left out, `matmul_simt` runs where it is faster, on a GPU from sm_80 on.
     epilogue : {"identity", "relu"}, optional
         What is applied to ``a @ b + bias``; identity when neither this nor `relu` is given.
     relu : bool, optional

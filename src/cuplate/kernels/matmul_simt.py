@@ -1,0 +1,103 @@
+"""Matrix products with a fused epilogue on the FMA units: the float32 variants of `matmul_epilogue`."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from jaxtyping import Float32
+
+from cuplate.specialize import specialize
+from cuplate.typing import Array
+
+__all__ = ["matmul_simt", "matmul_simt_ragged"]
+
+# A tile of 128 x 256 costs as much where only a corner of it is needed, and fewer tiles than multiprocessors leave some
+# of these idle. Both are in this comparison with the tiled kernel (16 x 16), which takes six times as long for the same
+# number of products on a full device: 132 multiprocessors on an H200, and 128 of its tiles in one of these.
+# Measured on an H200, see docs/decisions/0031.
+PAYS = "128 * max(132, cdiv(M, tile_m) * cdiv(N, tile_n)) <= 6 * cdiv(M, 16) * cdiv(N, 16)"
+
+THREADS = "tile_m // warp_m * (tile_n // warp_n) * 32"
+KEYWORDS: Any = {"grid": "cdiv(M, tile_m) * cdiv(N, tile_n)", "block": THREADS, "when": PAYS}
+REQUIRE = (
+    "on_gpu",  # inline PTX
+    "arch >= 80",  # cp.async
+    # Whole copy passes of all threads over the tiles of both: 8 deep, and `tile_n // vec` copies to a row of b.
+    f"tile_m % ({THREADS} // 8) == 0 and tile_n % ({THREADS} // 8) == 0",
+    f"{THREADS} % (tile_n // vec) == 0 and {THREADS} <= 8 * (tile_n // vec)",
+    "relu == None or epilogue == None or relu == (epilogue == 'relu')",
+)
+
+
+@specialize(
+    "matmul_simt.cu.j2",
+    shared_bytes="stages * 8 * (tile_m + 4 + tile_n) * 4",
+    require=(*REQUIRE, "N % 4 == 0", "b.order == 'C'", "b.aligned(16)"),
+    **KEYWORDS,
+)
+def matmul_simt(
+    a: Float32[Array, "M K"],
+    b: Float32[Array, "K N"],
+    bias: Float32[Array, " N"],
+    *,
+    epilogue: Literal["identity", "relu"] | None = None,
+    relu: bool | None = None,
+    tile_m: Literal[64, 128] = 128,
+    tile_n: Literal[128, 256] = 256,
+    warp_m: Literal[32, 64] = 64,
+    warp_n: Literal[32, 64] = 64,
+    stages: Literal[2, 3, 4, 5] = 4,
+    group_m: Literal[4, 8, 16] = 8,
+    vec: Literal[4] = 4,
+    out: Float32[Array, "M N"] | None = None,
+    stream: Any = None,
+) -> Float32[Array, "M N"]:
+    """Return ``epilogue(a @ b + bias)`` in float32, register-blocked; `b` in rows of whole 16 bytes.
+
+    Parameters
+    ----------
+    a : float32, shape (M, K), row-major
+    b : float32, shape (K, N), row-major, 16-byte aligned, N a multiple of 4
+    bias : float32, shape (N,)
+    epilogue, relu
+        As for `matmul_epilogue`.
+    tile_m, tile_n, warp_m, warp_n, stages, group_m, vec
+        As the template says; the defaults are the fastest that were measured on an H200.
+    out, stream
+        As for `matmul_epilogue`.
+
+    Notes
+    -----
+    Products and sums are IEEE float32 on the FMA units, in order of k; never TF32. The error is bounded as that of
+    `matmul_epilogue`.
+    """
+    c = a @ b + bias
+    return c.clip(0) if relu or epilogue == "relu" else c
+
+
+@specialize(
+    "matmul_simt.cu.j2",
+    shared_bytes="stages * 8 * (tile_m + 4 + tile_n + (4 if b.order == 'F' else 0)) * 4",
+    require=REQUIRE,
+    **KEYWORDS,
+)
+def matmul_simt_ragged(
+    a: Float32[Array, "M K"],
+    b: Float32[Array, "K N"],
+    bias: Float32[Array, " N"],
+    *,
+    epilogue: Literal["identity", "relu"] | None = None,
+    relu: bool | None = None,
+    tile_m: Literal[64, 128] = 128,
+    tile_n: Literal[128, 256] = 256,
+    warp_m: Literal[32, 64] = 64,
+    warp_n: Literal[32, 64] = 64,
+    stages: Literal[2, 3, 4, 5] = 4,
+    group_m: Literal[4, 8, 16] = 8,
+    vec: Literal[1] = 1,
+    out: Float32[Array, "M N"] | None = None,
+    stream: Any = None,
+) -> Float32[Array, "M N"]:
+    """Return what `matmul_simt` does, for any N and alignment, and for `b` in row-major or column-major order."""
+    c = a @ b + bias
+    return c.clip(0) if relu or epilogue == "relu" else c
