@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from cuplate.kernels.matmul import matmul_epilogue
-    from cuplate.kernels.matmul_simt import matmul_simt, matmul_simt_ragged
+    from cuplate.kernels.simt import matmul_simt, matmul_simt_ragged
 
 __all__ = ["matmul_epilogue", "matmul_simt", "matmul_simt_ragged"]
 
 _HOMES = {
     "matmul_epilogue": "cuplate.kernels.matmul",
-    "matmul_simt": "cuplate.kernels.matmul_simt",
-    "matmul_simt_ragged": "cuplate.kernels.matmul_simt",
+    "matmul_simt": "cuplate.kernels.simt",
+    "matmul_simt_ragged": "cuplate.kernels.simt",
 }
 
 

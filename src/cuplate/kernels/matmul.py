@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from jaxtyping import Float32
 
-from cuplate.kernels.matmul_simt import matmul_simt, matmul_simt_ragged
+from cuplate.kernels.simt import matmul_simt, matmul_simt_ragged
 from cuplate.specialize import specialize
 from cuplate.typing import Array
 
