@@ -92,11 +92,12 @@ def test_arrays_may_begin_anywhere(offset: int) -> None:
         {"stages": 2},
         {"stages": 5, "group_m": 4},
         {"tile_m": 64, "warp_m": 32, "warp_n": 32, "stages": 3},
+        {"tile_k": 16, "stages": 2},
     ],
     ids=str,
 )
 def test_other_tiles_are_right(parameters: dict[str, Any]) -> None:
-    """Every parameter can be set; the last one has one copy pass for several rows of `b`."""
+    """Every parameter can be set, also so that one copy pass moves several rows of `b`."""
     for function in (matmul_simt, matmul_simt_ragged):
         a, b, bias = inputs(333, 111, 404)
         out, _ = poisoned(333, 404)

@@ -22,16 +22,16 @@ KEYWORDS: Any = {"grid": "cdiv(M, tile_m) * cdiv(N, tile_n)", "block": THREADS, 
 REQUIRE = (
     "on_gpu",  # inline PTX
     "arch >= 80",  # cp.async
-    # Whole copy passes of all threads over the tiles of both: 8 deep, and `tile_n // vec` copies to a row of b.
-    f"tile_m % ({THREADS} // 8) == 0 and tile_n % ({THREADS} // 8) == 0",
-    f"{THREADS} % (tile_n // vec) == 0 and {THREADS} <= 8 * (tile_n // vec)",
+    # Whole copy passes of all threads over the tiles of both, `tile_k` deep with `tile_n // vec` copies to a row of b.
+    f"tile_m % ({THREADS} // tile_k) == 0 and tile_n % ({THREADS} // tile_k) == 0",
+    f"{THREADS} % (tile_n // vec) == 0 and {THREADS} <= tile_k * (tile_n // vec)",
     "relu == None or epilogue == None or relu == (epilogue == 'relu')",
 )
 
 
 @specialize(
     "matmul_simt.cu.j2",
-    shared_bytes="stages * 8 * (tile_m + 4 + tile_n) * 4",
+    shared_bytes="stages * tile_k * (tile_m + 4 + tile_n) * 4",
     require=(*REQUIRE, "N % 4 == 0", "b.order == 'C'", "b.aligned(16)"),
     **KEYWORDS,
 )
@@ -46,6 +46,7 @@ def matmul_simt(
     tile_n: Literal[128, 256] = 256,
     warp_m: Literal[32, 64] = 64,
     warp_n: Literal[32, 64] = 64,
+    tile_k: Literal[8, 16] = 8,
     stages: Literal[2, 3, 4, 5] = 4,
     group_m: Literal[4, 8, 16] = 8,
     vec: Literal[4] = 4,
@@ -61,7 +62,7 @@ def matmul_simt(
     bias : float32, shape (N,)
     epilogue, relu
         As for `matmul_epilogue`.
-    tile_m, tile_n, warp_m, warp_n, stages, group_m, vec
+    tile_m, tile_n, warp_m, warp_n, tile_k, stages, group_m, vec
         As the template says; the defaults are the fastest that were measured on an H200.
     out, stream
         As for `matmul_epilogue`.
@@ -77,7 +78,7 @@ def matmul_simt(
 
 @specialize(
     "matmul_simt.cu.j2",
-    shared_bytes="stages * 8 * (tile_m + 4 + tile_n + (4 if b.order == 'F' else 0)) * 4",
+    shared_bytes="stages * tile_k * (tile_m + 4 + tile_n + (4 if b.order == 'F' else 0)) * 4",
     require=REQUIRE,
     **KEYWORDS,
 )
@@ -92,6 +93,7 @@ def matmul_simt_ragged(
     tile_n: Literal[128, 256] = 256,
     warp_m: Literal[32, 64] = 64,
     warp_n: Literal[32, 64] = 64,
+    tile_k: Literal[8, 16] = 8,
     stages: Literal[2, 3, 4, 5] = 4,
     group_m: Literal[4, 8, 16] = 8,
     vec: Literal[1] = 1,
