@@ -1,0 +1,218 @@
+"""The register-blocked float32 product without a GPU: what it is compiled to, and its arithmetic on the CPU backend."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import pytest
+from jaxtyping import Float32
+
+from cuplate import Array, ArraySpec, Inline, ParameterError, config, specialize
+from cuplate.kernels import matmul_epilogue, matmul_simt, matmul_simt_ragged
+
+TEMPLATE = Path(__file__).parents[1] / "templates" / "matmul_simt.cu.j2"
+LARGE = (ArraySpec((4096, 4096)), ArraySpec((4096, 4096)), ArraySpec((4096,)))
+COLUMNS = (LARGE[0], ArraySpec((4096, 4096), strides=(1, 4096)), LARGE[2])
+
+# what it takes --------------------------------------------------------------------------------------------------------
+
+KINDS: dict[str, tuple[Any, tuple[ArraySpec, ...], bool]] = {
+    "matmul_simt": (matmul_simt, LARGE, False),
+    "matmul_simt, relu": (matmul_simt, LARGE, True),
+    "matmul_simt_ragged": (matmul_simt_ragged, LARGE, False),
+    "matmul_simt_ragged, relu": (matmul_simt_ragged, LARGE, True),
+    "matmul_simt_ragged, b by columns": (matmul_simt_ragged, COLUMNS, False),
+    "matmul_simt_ragged, b by columns, relu": (matmul_simt_ragged, COLUMNS, True),
+}
+# Registers of a thread by NVRTC 13.5; ptxas of another build may take some more or less.
+REGISTERS = {
+    "matmul_simt": {"sm_80": 204, "sm_90": 212, "sm_100": 209, "sm_120": 212},
+    "matmul_simt, relu": {"sm_80": 208, "sm_90": 210, "sm_100": 218, "sm_120": 220},
+    "matmul_simt_ragged": {"sm_80": 204, "sm_90": 212, "sm_100": 211, "sm_120": 211},
+    "matmul_simt_ragged, relu": {"sm_80": 208, "sm_90": 209, "sm_100": 210, "sm_120": 216},
+    "matmul_simt_ragged, b by columns": {"sm_80": 214, "sm_90": 226, "sm_100": 228, "sm_120": 230},
+    "matmul_simt_ragged, b by columns, relu": {"sm_80": 211, "sm_90": 213, "sm_100": 222, "sm_120": 230},
+}
+SLACK = 16
+
+
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90", "sm_100", "sm_120"])
+@pytest.mark.parametrize("kind", REGISTERS)
+def test_no_specialization_spills_or_grows(kind: str, arch: str) -> None:
+    """Registers of every shipped specialization are recorded; a spill where there was none fails."""
+    function, arrays, relu = KINDS[kind]
+    resources = function.compile(*arrays, relu=relu, arch=arch).resources
+    assert (resources.spill_store_bytes, resources.spill_load_bytes, resources.stack_bytes) == (0, 0, 0)
+    assert resources.registers <= min(255, REGISTERS[kind][arch] + SLACK)
+
+
+def test_indices_become_64_bits_where_an_array_needs_it_and_still_nothing_spills() -> None:
+    """Arrays beyond 2**31 bytes: other text, with offsets of 64 bits."""
+    a, b, bias = ArraySpec((40_000, 30_000)), ArraySpec((30_000, 4096)), ArraySpec((4096,))
+    report = matmul_simt.inspect(a, b, bias, relu=True, arch="sm_90")
+    assert "using index_t = long long" in report.source and "using offset_t = long long" in report.source
+    assert report.cubin.resources.spill_store_bytes == 0
+    assert "using offset_t = unsigned" in matmul_simt.inspect(*LARGE, relu=True, arch="sm_90").source
+
+
+def test_the_source_includes_nothing_and_uses_no_tensor_core() -> None:
+    """Header-free, and float32 all the way: one FMA a product, no TF32."""
+    report = matmul_simt.inspect(*LARGE, relu=True, arch="sm_90")
+    assert "#include" not in report.source and "mma" not in report.ptx and "tf32" not in report.ptx
+    assert report.ptx.count("fma.rn.f32") >= 8 * 8 * 16
+
+
+# when it runs ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("shape", "given", "variant"),
+    [
+        ((4096, 4096, 4096), {}, "matmul_simt"),
+        ((4096, 4096, 4093), {}, "matmul_simt_ragged"),
+        ((4096, 4096, 4096), {"tile": 16}, "matmul_epilogue"),
+        ((512, 512, 512), {}, "matmul_epilogue"),
+        ((1024, 512, 1024), {}, "matmul_simt"),
+        ((100_000, 512, 1), {}, "matmul_epilogue"),  # 255 of 256 columns of a tile would be waste
+        ((1, 512, 100_000), {}, "matmul_epilogue"),
+        ((16_384, 512, 64), {}, "matmul_simt"),
+    ],
+    ids=str,
+)
+def test_matmul_epilogue_chooses_by_shape(shape: tuple[int, int, int], given: dict[str, Any], variant: str) -> None:
+    """Large products run the fast kernel; a given tile, and products in which it would waste its tiles, do not."""
+    m, k, n = shape
+    arrays = ArraySpec((m, k)), ArraySpec((k, n)), ArraySpec((n,))
+    assert matmul_epilogue.inspect(*arrays, arch="sm_90", **given).variant == variant
+
+
+def test_matmul_epilogue_chooses_by_alignment_layout_and_architecture() -> None:
+    """Four bytes into memory, column-major, sm_75: each is another reason, told in the report."""
+    a, b, bias = LARGE
+    shifted = ArraySpec((4096, 4096), alignment=4)
+    assert matmul_epilogue.inspect(shifted, b, bias, arch="sm_90").variant == "matmul_simt"  # only b is copied by 16
+    report = matmul_epilogue.inspect(a, shifted, bias, arch="sm_90")
+    assert report.variant == "matmul_simt_ragged"
+    assert report.passed_over == (("matmul_simt", "'b.aligned(16)' does not hold"),)
+    assert matmul_epilogue.inspect(*COLUMNS, arch="sm_90").variant == "matmul_simt_ragged"
+    report = matmul_epilogue.inspect(*LARGE, arch="sm_75")
+    assert report.variant == "matmul_epilogue"
+    assert {reason for _, reason in report.passed_over} == {"'arch >= 80' does not hold"}
+
+
+def test_arrays_in_host_memory_stay_with_the_tiled_kernel() -> None:
+    """Inline PTX cannot run on the CPU backend; asked for by hand, the kernel says so."""
+    rng = np.random.default_rng(0)
+    a, b, bias = (rng.standard_normal(s, dtype=np.float32) for s in ((1536, 8), (8, 1536), (1536,)))
+    assert matmul_epilogue.inspect(a, b, bias, arch="sm_90").variant == "matmul_simt"
+    assert matmul_epilogue.inspect(a, b, bias).variant == "matmul_epilogue"
+    with pytest.raises(ParameterError, match="'on_gpu' does not hold"):
+        matmul_simt(a, b, bias)
+
+
+def test_parameters_that_leave_part_of_a_tile_uncopied_are_refused() -> None:
+    """All combinations: each is refused, or its copy passes cover both tiles exactly."""
+    refused = 0
+    for tile_m, tile_n, warp_m, warp_n, tile_k in itertools.product((64, 128), (128, 256), (32, 64), (32, 64), (8, 16)):
+        given = {"tile_m": tile_m, "tile_n": tile_n, "warp_m": warp_m, "warp_n": warp_n, "tile_k": tile_k}
+        for function, arrays in ((matmul_simt, LARGE), (matmul_simt_ragged, LARGE), (matmul_simt_ragged, COLUMNS)):
+            inspection: Any = function.inspect
+            try:
+                described = inspection.__self__._described(arrays, given, "sm_90")
+            except ParameterError:
+                refused += 1
+                continue
+            text = described.content.source.text
+            passes_a, passes_b = map(int, re.findall(r"i < (\d+); \+\+i\) (?:copy_|\{\s+const bool b_)", text))
+            threads = described.plan.specialization.block[0]
+            assert passes_a * threads == tile_m * tile_k
+            assert passes_b * threads * (4 if function is matmul_simt else 1) == tile_n * tile_k
+    assert 0 < refused < 40
+
+
+# the arithmetic, on the CPU backend -----------------------------------------------------------------------------------
+
+COPY = "    for (int i = 0; i < {{ bytes }} / 4; ++i) ((float*)to)[i] = valid ? from[i] : 0.0f;\n"
+
+
+def without_ptx(text: str) -> str:
+    """The template with copies that are done at once: places, edges and barriers are those of the GPU."""
+    text = re.sub(r'    asm volatile\("cp\.async\.\{\{ path.*?"memory"\);\n', COPY, text, flags=re.DOTALL)
+    text = re.sub(r'asm volatile\("cp\.async\.\w+_group[^;]*;" ::: "memory"\);', "", text)
+    text = text.replace("(unsigned)__cvta_generic_to_shared(&", "(char*)(&").replace("const unsigned to,", "char* to,")
+    text = re.sub(r"const unsigned (to_a|to_b|a_tile|b_tile) =", r"char* const \1 =", text)
+    assert "asm" not in text and "cvta" not in text
+    return text
+
+
+@specialize(
+    Inline(without_ptx(TEMPLATE.read_text(encoding="utf-8"))),
+    entry="matmul_simt",
+    grid="cdiv(M, tile_m) * cdiv(N, tile_n)",
+    block="tile_m // warp_m * (tile_n // warp_n) * 32",
+    shared_bytes="stages * tile_k * (tile_m + 4 + tile_n + (4 if b.order == 'F' else 0)) * 4",
+)
+def emulated(
+    a: Float32[Array, "M K"],
+    b: Float32[Array, "K N"],
+    bias: Float32[Array, " N"],
+    *,
+    vec: Literal[1, 4],
+    relu: bool = True,
+    epilogue: Literal["relu"] | None = None,
+    tile_m: int = 64,
+    tile_n: int = 128,
+    warp_m: int = 32,
+    warp_n: int = 64,
+    tile_k: int = 8,
+    stages: int = 3,
+    group_m: int = 4,
+) -> Float32[Array, "M N"]:
+    """The kernel of `matmul_simt`, without its asynchronous copies."""
+    raise NotImplementedError
+
+
+@pytest.mark.parametrize(
+    ("shape", "order", "vec", "more"),
+    [
+        ((1, 1, 1), "C", 1, {}),
+        ((65, 17, 132), "C", 4, {}),
+        ((65, 17, 131), "C", 1, {}),
+        ((65, 17, 131), "F", 1, {}),
+        ((5, 0, 8), "C", 4, {}),
+        ((330, 9, 260), "C", 4, {"group_m": 2}),  # groups of tile rows, the last one short
+        ((130, 40, 260), "C", 4, {"tile_m": 128, "tile_n": 256, "warp_m": 64, "stages": 4}),
+        ((130, 33, 129), "F", 1, {"tile_m": 128, "tile_k": 16, "stages": 2}),
+        ((70, 24, 132), "C", 4, {"stages": 2, "relu": False}),
+    ],
+    ids=str,
+)
+def test_every_place_is_right_and_no_two_threads_race(
+    shape: tuple[int, int, int], order: Literal["C", "F"], vec: Any, more: dict[str, Any]
+) -> None:
+    """With every check of the CPU backend on: bounds, races, uninitialised reads, outputs that are never written."""
+    m, k, n = shape
+    rng = np.random.default_rng(m)
+    a, bias = rng.standard_normal((m, k), dtype=np.float32), rng.standard_normal(n, dtype=np.float32)
+    b = np.asarray(rng.standard_normal((k, n), dtype=np.float32), order=order)
+    with config.scope(cpu_check="full"):
+        got = emulated(a, b, bias, vec=vec, **more)
+    wide = [x.astype(np.float64) for x in (a, b, bias)]
+    wanted = wide[0] @ wide[1] + wide[2]
+    wanted = wanted if more.get("relu") is False else np.maximum(wanted, 0)
+    bound = (k + 2) * 2.0**-24 * (np.abs(wide[0]) @ np.abs(wide[1]) + np.abs(wide[2])) + 1e-30
+    assert (np.abs(got - wanted) <= bound).all()
+
+
+@pytest.mark.parametrize("tile", [16, 32])
+def test_relu_keeps_nan(tile: Any) -> None:
+    """What is not a number stays so, as in the reference, in every kernel: a zero would hide it."""
+    a = np.full((3, 4), np.nan, np.float32)
+    b, bias = np.ones((4, 8), np.float32), np.zeros(8, np.float32)
+    assert np.isnan(matmul_epilogue.reference(a, b, bias, relu=True)).all()
+    assert np.isnan(matmul_epilogue(a, b, bias, relu=True, tile=tile)).all()
+    assert np.isnan(emulated(a, b, bias, vec=4)).all()
