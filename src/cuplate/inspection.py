@@ -28,10 +28,10 @@ class _Described(NamedTuple):
     """A call that is only described, as far as no compiler is needed."""
 
     call: Call
-    chosen: Chosen
     plan: Plan
     content: Content
     limits: Limits
+    chosen: Chosen
 
 
 class Inspection:
@@ -85,7 +85,7 @@ class Inspection:
         )
         content = variants.content(plan, target=target, current=True)
         check_indices(plan, content.source, content.slots, variants.binding.options)
-        return _Described(call, chosen, plan, content, limits)
+        return _Described(call, plan, content, limits, chosen)
 
     def _host(self) -> Target:
         from cuplate.backend.cpu import device as cpu
@@ -113,7 +113,7 @@ class Inspection:
 
     def inspect(self, *args: Any, arch: str | None = None, **kwargs: Any) -> Report:
         """The receipt of a call; see `cuplate.typing.Specialized.inspect`."""
-        call, chosen, plan, content, limits = self._described(args, kwargs, arch)
+        call, plan, content, limits, chosen = self._described(args, kwargs, arch)
         obtained = chosen.variants.obtain(content)
         if plan.grid is not None:
             shared = obtained.cubin.resources.static_shared_bytes or 0

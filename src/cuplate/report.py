@@ -104,7 +104,7 @@ class Report:
         if self.variant != self.function:
             parameters = ", ".join(f"{name}={value!r}" for name, value in self.variant_parameters)
             rows.append(("variant", f"{self.variant}({parameters})"))
-        return [*rows, *(("not", f"{name}: {reason}") for name, reason in self.passed_over)]
+        return [*rows, *(("not taken", f"{name}: {reason}") for name, reason in self.passed_over)]
 
     def _resources(self) -> list[tuple[str, str]]:
         r = self.cubin.resources
