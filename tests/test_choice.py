@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import linecache
 import weakref
 from collections.abc import Iterator
 from typing import Any, Literal, NamedTuple
@@ -23,6 +24,7 @@ from cuplate import (
     LayoutError,
     ParameterError,
     cache,
+    config,
     f32,
     specialize,
 )
@@ -370,6 +372,30 @@ def test_alignment_that_a_variant_asks_for_is_told_apart_in_warm_calls(gpu: Gpu)
     assert kernels(gpu) == ["by_four", "strided"] * 3
 
 
+def test_the_hot_path_has_no_more_to_do(gpu: Gpu) -> None:
+    """The generated code is that of the same function without variants, but for a default and one alignment."""
+
+    @specialize(Inline(FILL % "{{ tile }} /* {{ mode }} */"))
+    def plain(
+        x: Float32[Array, " N"], *, tile: Literal[1, 2] = 1, mode: Literal["a", "b", "c"] = "a"
+    ) -> Float32[Array, " N"]:
+        raise NotImplementedError
+
+    def text(function: Any) -> str:
+        return "".join(linecache.getlines(function.__code__.co_filename)).replace(function.__name__, "f")
+
+    x = gpu.array((400,))
+    chosen(x), plain(x)
+    with_variants, without = text(chosen), text(plain)
+    assert "_plans[" in without and with_variants != without
+    restored = with_variants.replace(", x.data.ptr % 16 == 0", "")
+    assert with_variants.count("data.ptr %") == 1
+    assert (
+        restored.replace("tile=_missing", "tile=_default_tile").replace("mode=_missing", "mode=_default_mode")
+        == without
+    )
+
+
 def test_views_go_the_general_path_to_the_variant_that_reads_them(gpu: Gpu) -> None:
     """A stride of two."""
     memory = gpu.array((400,))
@@ -468,6 +494,22 @@ def test_reload_reads_the_variants_templates_too(gpu: Gpu, tmp_path: Any) -> Non
     assert "new" in f.inspect(ArraySpec((4,)), arch="sm_90").source
     f(x)
     assert len(gpu.notes("load")) == 2
+
+
+def test_a_call_that_checks_itself_chooses_alike(gpu: Gpu) -> None:
+    """`CUPLATE_DEBUG=1`: the variant, with line info, and a wait; afterwards the plans of before."""
+    x, out = gpu.array((400,)), gpu.array((400,))
+    chosen(x, out=out)
+    walk = chosen.reload.__self__  # type: ignore[attr-defined]
+    with config.scope(debug=True):
+        report = chosen.inspect(x)
+        assert report.variant == "by_four" and "line_info" in report.options
+        walk.hot.clear()
+        chosen(x, out=out), chosen(x, out=out, tile=2)
+        assert len(gpu.notes("wait")) == 4  # before and after each
+    chosen(x, out=out)
+    assert kernels(gpu) == ["by_four", "by_four", "chosen", "by_four"]
+    assert "line_info" not in chosen.inspect(x).options
 
 
 def test_compile_explain_and_reference_are_those_of_the_call() -> None:
