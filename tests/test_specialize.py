@@ -111,8 +111,9 @@ def test_a_call_without_a_gpu_and_a_compiler_is_a_plain_message_b63(monkeypatch:
     import shutil
 
     from cuplate import ToolchainError
-    from cuplate.backend.cpu import compilers
+    from cuplate.backend.cpu import compilers, device
 
+    monkeypatch.setattr(device, "_target", [])  # what an earlier test has found
     monkeypatch.setattr(shutil, "which", lambda *_, **__: None)
     monkeypatch.setattr(importlib.util, "find_spec", lambda *_: None)
     compilers._find.cache_clear()
