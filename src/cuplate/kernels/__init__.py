@@ -5,11 +5,38 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from cuplate.kernels.elementwise import fused_elementwise
+    from cuplate.kernels.counts import histogram
     from cuplate.kernels.matmul import matmul_epilogue
+    from cuplate.kernels.rows import layer_norm, rms_norm, row_argmax, row_reduce, softmax
+    from cuplate.kernels.scan import inclusive_scan
+    from cuplate.kernels.moves import transpose
 
-__all__ = ["matmul_epilogue"]
+__all__ = [
+    "fused_elementwise",
+    "histogram",
+    "inclusive_scan",
+    "layer_norm",
+    "matmul_epilogue",
+    "rms_norm",
+    "row_argmax",
+    "row_reduce",
+    "softmax",
+    "transpose",
+]
 
-_HOMES = {"matmul_epilogue": "cuplate.kernels.matmul"}
+_HOMES = {
+    "fused_elementwise": "cuplate.kernels.elementwise",
+    "histogram": "cuplate.kernels.counts",
+    "inclusive_scan": "cuplate.kernels.scan",
+    "layer_norm": "cuplate.kernels.rows",
+    "matmul_epilogue": "cuplate.kernels.matmul",
+    "rms_norm": "cuplate.kernels.rows",
+    "row_argmax": "cuplate.kernels.rows",
+    "row_reduce": "cuplate.kernels.rows",
+    "softmax": "cuplate.kernels.rows",
+    "transpose": "cuplate.kernels.moves",
+}
 
 
 def __getattr__(name: str) -> Any:

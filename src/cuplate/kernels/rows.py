@@ -1,0 +1,200 @@
+"""What is computed along the last axis: softmax, normalisations, reductions."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import numpy as np
+from jaxtyping import Int64
+
+from cuplate.kernels.families import Real
+from cuplate.specialize import specialize
+from cuplate.typing import Array
+
+__all__ = ["layer_norm", "rms_norm", "row_argmax", "row_reduce", "softmax"]
+
+# A power of two of threads for each row: eight elements a thread up to a warp, then `items`. Beyond what 512 threads
+# hold, 1024 go over the row more than once. Rows of a warp or less share a block of 128 threads.
+_SHORT = " ".join(f"{lanes} if C <= {8 * lanes} else" for lanes in (1, 2, 4, 8, 16))
+_LONG = " ".join(f"{lanes} if C <= {lanes} * items else" for lanes in (32, 64, 128, 256, 512))
+_LANES = f"({_SHORT} {_LONG} 1024)"
+_ROWS = f"max(1, 128 // {_LANES})"
+_TILES = {"rows": _ROWS}
+_BLOCK = (_LANES, _ROWS)
+
+
+@specialize("softmax.cu.j2", tiles=_TILES, block=_BLOCK)
+def softmax(
+    x: Real[Array, "*rows C"],
+    *,
+    items: Literal[8, 16, 32] = 32,
+    out: Real[Array, "*rows C"] | None = None,
+    stream: Any = None,
+) -> Real[Array, "*rows C"]:
+    """Return ``exp(x)`` along the last axis, scaled so that it sums to 1.
+
+    Parameters
+    ----------
+    x : float32, float16 or bfloat16, shape (..., C), row-major
+    items : {32, 16, 8}
+        Elements of a row that a thread keeps in registers. Rows of at most 512 times as many are read once.
+    out : dtype of `x`, shape (..., C), row-major, optional
+        Where the result goes; allocated when None.
+    stream : stream, optional
+        Default the current stream of the library that owns the arrays.
+
+    Returns
+    -------
+    array, dtype and shape of `x`
+        A row that holds a NaN or +inf, or nothing but -inf, is NaN.
+
+    Notes
+    -----
+    In float32, within about ``2**-21`` of each result; 16-bit results are rounded once.
+    """
+    e = np.exp(x - np.max(x, axis=-1, keepdims=True, initial=-np.inf))
+    return e / e.sum(axis=-1, keepdims=True)
+
+
+@specialize("layer_norm.cu.j2", tiles=_TILES, block=_BLOCK)
+def layer_norm(
+    x: Real[Array, "*rows C"],
+    weight: Real[Array, " C"] | None = None,
+    bias: Real[Array, " C"] | None = None,
+    *,
+    eps: float = 1e-5,
+    items: Literal[8, 16, 32] = 32,
+    out: Real[Array, "*rows C"] | None = None,
+    stream: Any = None,
+) -> Real[Array, "*rows C"]:
+    """Return ``(x - mean) / sqrt(variance + eps) * weight + bias``, mean and variance along the last axis.
+
+    Parameters
+    ----------
+    x : float32, float16 or bfloat16, shape (..., C), row-major
+    weight, bias : dtype of `x`, shape (C,), optional
+    eps : float
+        Compile time: each value is a kernel of its own.
+    items : {32, 16, 8}
+        Elements of a row that a thread keeps in registers. Rows of at most 512 times as many are read once.
+    out : dtype of `x`, shape (..., C), row-major, optional
+        Where the result goes; allocated when None.
+    stream : stream, optional
+        Default the current stream of the library that owns the arrays.
+
+    Returns
+    -------
+    array, dtype and shape of `x`
+
+    Notes
+    -----
+    In float32. The variance is summed from differences to the mean, so a large mean costs no digits of it.
+    """
+    centred = x - x.mean(axis=-1, keepdims=True) if x.shape[-1] else x
+    y = centred / np.sqrt((centred * centred).sum(axis=-1, keepdims=True) / max(1, x.shape[-1]) + eps)
+    y = y if weight is None else y * weight
+    return y if bias is None else y + bias
+
+
+@specialize("rms_norm.cu.j2", tiles=_TILES, block=_BLOCK)
+def rms_norm(
+    x: Real[Array, "*rows C"],
+    weight: Real[Array, " C"] | None = None,
+    *,
+    eps: float = 1e-6,
+    items: Literal[8, 16, 32] = 32,
+    out: Real[Array, "*rows C"] | None = None,
+    stream: Any = None,
+) -> Real[Array, "*rows C"]:
+    """Return ``x / sqrt(mean(x * x) + eps) * weight``, the mean along the last axis.
+
+    Parameters
+    ----------
+    x : float32, float16 or bfloat16, shape (..., C), row-major
+    weight : dtype of `x`, shape (C,), optional
+    eps : float
+        Compile time: each value is a kernel of its own.
+    items : {32, 16, 8}
+        Elements of a row that a thread keeps in registers. Rows of at most 512 times as many are read once.
+    out : dtype of `x`, shape (..., C), row-major, optional
+        Where the result goes; allocated when None.
+    stream : stream, optional
+        Default the current stream of the library that owns the arrays.
+
+    Returns
+    -------
+    array, dtype and shape of `x`
+    """
+    y = x / np.sqrt((x * x).sum(axis=-1, keepdims=True) / max(1, x.shape[-1]) + eps)
+    return y if weight is None else y * weight
+
+
+@specialize("row_reduce.cu.j2", tiles=_TILES, block=_BLOCK)
+def row_reduce(
+    x: Real[Array, "*rows C"],
+    *,
+    op: Literal["sum", "mean", "max", "logsumexp"] = "sum",
+    items: Literal[8, 16, 32] = 32,
+    out: Real[Array, "*rows"] | None = None,
+    stream: Any = None,
+) -> Real[Array, "*rows"]:
+    """Return the sum, mean, largest element or logarithm of the sum of exponentials along the last axis.
+
+    Parameters
+    ----------
+    x : float32, float16 or bfloat16, shape (..., C), row-major
+    op : {"sum", "mean", "max", "logsumexp"}
+    items : {32, 16, 8}
+        Elements of a row that a thread keeps in registers. Longer rows than 512 times as many are read once as well,
+        by ``"logsumexp"`` twice.
+    out : dtype of `x`, shape (...), optional
+        Where the result goes; allocated when None.
+    stream : stream, optional
+        Default the current stream of the library that owns the arrays.
+
+    Returns
+    -------
+    array, dtype of `x`, shape (...)
+        Of rows without elements 0, NaN, -inf and -inf. A NaN in a row is its result.
+
+    Notes
+    -----
+    One block a row, however long: a few very long rows do not fill a GPU.
+    """
+    if op == "sum":
+        return x.sum(axis=-1)
+    if op == "mean":
+        return x.sum(axis=-1) / np.float64(x.shape[-1])
+    peak = np.max(x, axis=-1, initial=-np.inf)
+    if op == "max":
+        return peak
+    peak = np.where(np.isfinite(peak), peak, 0)
+    return peak + np.log(np.exp(x - peak[..., None]).sum(axis=-1))
+
+
+@specialize("row_argmax.cu.j2", tiles=_TILES, block=_BLOCK)
+def row_argmax(
+    x: Real[Array, "*rows C"],
+    *,
+    items: Literal[8, 16, 32] = 32,
+    out: Int64[Array, "*rows"] | None = None,
+    stream: Any = None,
+) -> Int64[Array, "*rows"]:
+    """Return the first place of the largest element along the last axis; a NaN counts as the largest, as in NumPy.
+
+    Parameters
+    ----------
+    x : float32, float16 or bfloat16, shape (..., C), row-major
+    items : {32, 16, 8}
+        Elements of a row that a thread keeps in registers. Rows of at most 512 times as many are read once.
+    out : int64, shape (...), optional
+        Where the result goes; allocated when None.
+    stream : stream, optional
+        Default the current stream of the library that owns the arrays.
+
+    Returns
+    -------
+    array, int64, shape (...)
+        -1 for rows without elements.
+    """
+    return x.argmax(axis=-1) if x.shape[-1] else np.full(x.shape[:-1], -1)
