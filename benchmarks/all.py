@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).resolve().parent
-NAMES = ("import_time", "dispatch", "checks", "cold_start", "store", "memory", "cpu")
+NAMES = ("import_time", "dispatch", "checks", "cold_start", "store", "memory", "memory_bound", "cpu")
 TIMEOUT_S = 300
 
 
