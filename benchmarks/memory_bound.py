@@ -135,7 +135,7 @@ class Bench:
                 made(*tensors)
                 calls["torch.compile"] = lambda: made(*tensors)
             except Exception as error:  # it wants a host compiler, and a Triton that fits
-                self.result.note(f"not run: torch.compile of {name}: {type(error).__name__}: {str(error):.200}")
+                self.result.note(f"not run: torch.compile of {name}: {type(error).__name__}: {error!s:.200}")
         return calls
 
     def shares(self, goal: str, cases: list[Case], limit: float = 0, stretch: float = 0) -> None:

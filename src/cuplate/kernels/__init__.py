@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from cuplate.kernels.elementwise import fused_elementwise
     from cuplate.kernels.counts import histogram
+    from cuplate.kernels.elementwise import fused_elementwise
     from cuplate.kernels.matmul import matmul_epilogue
+    from cuplate.kernels.moves import transpose
     from cuplate.kernels.rows import layer_norm, rms_norm, row_argmax, row_reduce, softmax
     from cuplate.kernels.scan import inclusive_scan
-    from cuplate.kernels.moves import transpose
 
 __all__ = [
     "fused_elementwise",
