@@ -89,14 +89,18 @@ def read_all(x: Float32[Array, " N"]) -> Float32[Array, ""]:
 
 
 def main() -> int:
-    options = read_options(__doc__, ("--rounds", {"type": int, "default": None, "help": "default 25, quick 5"}))
+    options = read_options(
+        __doc__,
+        ("--rounds", {"type": int, "default": None, "help": "default 25, quick 5"}),
+        ("--eager", {"action": "store_true", "help": "leave torch.compile out, which takes a minute"}),
+    )
     result = start("memory_bound", options)
     cupy, reason = find_cupy()
     if cupy is None:
         result.skipped = f"needs a GPU: {reason}"
         print(f"Nothing was measured: this benchmark {result.skipped}.")
         return result.finish(options)
-    bench = Bench(result, cupy, options.rounds or (5 if options.quick else 25))
+    bench = Bench(result, cupy, options.rounds or (5 if options.quick else 25), compiled=not options.eager)
     columns = COLUMNS[3:4] if options.quick else COLUMNS
     for make in (softmaxes, layer_norms, rms_norms):
         bench.shares("M1", [case for c in columns for case in make(bench, c)], 0.90, 0.95)
@@ -111,8 +115,8 @@ def main() -> int:
 class Bench:
     """CuPy, torch where it is, and what was found."""
 
-    def __init__(self, result: Result, cupy: Any, rounds: int) -> None:
-        self.result, self.cupy, self.rounds = result, cupy, rounds
+    def __init__(self, result: Result, cupy: Any, rounds: int, *, compiled: bool) -> None:
+        self.result, self.cupy, self.rounds, self.compiled = result, cupy, rounds, compiled
         self.torch: Any = None
         with suppress(ImportError), warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -129,7 +133,7 @@ class Bench:
             return {}
         tensors = [self.torch.as_tensor(a, device="cuda") for a in arrays]
         calls: dict[str, Call] = {f"torch {name}": lambda: f(*tensors)}
-        if compiled:
+        if compiled and self.compiled:
             try:
                 made = self.torch.compile(f, dynamic=False)
                 made(*tensors)

@@ -1,4 +1,4 @@
-"""The memory-bound functions on a GPU: large and ragged shapes, outputs full of what no kernel writes, float64 beside."""
+"""The memory-bound functions on a GPU: large and ragged shapes, poisoned outputs, float64 references."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def test_rows_that_begin_anywhere() -> None:
 
 
 def test_not_a_number_and_infinities() -> None:
-    """A NaN is the largest, the sum, the softmax of its row and of no other; infinities are what NumPy makes of them."""
+    """A NaN is the largest, the sum, the softmax of its row and of no other; infinities are as in NumPy."""
     x = normal((6, 1000), 7)
     x[1, 500] = cupy.nan
     x[2, 3] = cupy.inf
