@@ -28,7 +28,7 @@ def fused_elementwise(
     activation: Literal["identity", "relu", "gelu", "gelu_tanh", "silu"] = "gelu",
     low: float | None = None,
     high: float | None = None,
-    threads: Literal[128, 256, 512] = 256,
+    threads: Literal[128, 256, 512] = 512,
     packs: Literal[1, 2, 4] = 2,
     out: Real[Array, "*rows C"] | None = None,
     stream: Any = None,
@@ -45,7 +45,7 @@ def fused_elementwise(
         ``"gelu"`` is ``x * (1 + erf(x / sqrt(2))) / 2``, ``"gelu_tanh"`` its usual approximation.
     low, high : float, optional
         Limits of the result. Compile time: each value is a kernel of its own.
-    threads : {256, 128, 512}
+    threads : {512, 128, 256}
         Threads of a block.
     packs : {2, 1, 4}
         Packs of 16 bytes of `x` a thread.

@@ -13,12 +13,11 @@ from cuplate.typing import Array
 
 __all__ = ["layer_norm", "rms_norm", "row_argmax", "row_reduce", "softmax"]
 
-# A power of two of threads for each row: eight elements a thread up to a warp, then `items`. Beyond what 512 threads
-# hold, 1024 go over the row more than once. Rows of a warp or less share a block of 128 threads.
+# Up to a warp, a power of two of threads for each row, eight elements a thread, in blocks of 128 threads; then as many
+# warps as hold the row at `items` elements a thread. Where 31 warps do not, 32 of them read the row in each pass.
 _SHORT = " ".join(f"{lanes} if C <= {8 * lanes} else" for lanes in (1, 2, 4, 8, 16))
-_LONG = " ".join(f"{lanes} if C <= {lanes} * items else" for lanes in (32, 64, 128, 256, 512))
-_LANES = f"({_SHORT} {_LONG} 1024)"
-_ROWS = f"max(1, 128 // {_LANES})"
+_LANES = f"({_SHORT} min(1024, 32 * cdiv(C, 32 * items)))"
+_ROWS = f"max(1, 128 // {_LANES}) if {_LANES} <= 32 else 1"
 _TILES = {"rows": _ROWS}
 _BLOCK = (_LANES, _ROWS)
 
@@ -27,7 +26,7 @@ _BLOCK = (_LANES, _ROWS)
 def softmax(
     x: Real[Array, "*rows C"],
     *,
-    items: Literal[8, 16, 32] = 32,
+    items: Literal[8, 16, 32] = 16,
     out: Real[Array, "*rows C"] | None = None,
     stream: Any = None,
 ) -> Real[Array, "*rows C"]:
@@ -36,8 +35,8 @@ def softmax(
     Parameters
     ----------
     x : float32, float16 or bfloat16, shape (..., C), row-major
-    items : {32, 16, 8}
-        Elements of a row that a thread keeps in registers. Rows of at most 512 times as many are read once.
+    items : {16, 8, 32}
+        Elements of a row that a thread keeps in registers. Rows of at most 992 times as many are read once.
     out : dtype of `x`, shape (..., C), row-major, optional
         Where the result goes; allocated when None.
     stream : stream, optional
@@ -63,7 +62,7 @@ def layer_norm(
     bias: Real[Array, " C"] | None = None,
     *,
     eps: float = 1e-5,
-    items: Literal[8, 16, 32] = 32,
+    items: Literal[8, 16, 32] = 16,
     out: Real[Array, "*rows C"] | None = None,
     stream: Any = None,
 ) -> Real[Array, "*rows C"]:
@@ -75,8 +74,8 @@ def layer_norm(
     weight, bias : dtype of `x`, shape (C,), optional
     eps : float
         Compile time: each value is a kernel of its own.
-    items : {32, 16, 8}
-        Elements of a row that a thread keeps in registers. Rows of at most 512 times as many are read once.
+    items : {16, 8, 32}
+        Elements of a row that a thread keeps in registers. Rows of at most 992 times as many are read once.
     out : dtype of `x`, shape (..., C), row-major, optional
         Where the result goes; allocated when None.
     stream : stream, optional
@@ -102,7 +101,7 @@ def rms_norm(
     weight: Real[Array, " C"] | None = None,
     *,
     eps: float = 1e-6,
-    items: Literal[8, 16, 32] = 32,
+    items: Literal[8, 16, 32] = 16,
     out: Real[Array, "*rows C"] | None = None,
     stream: Any = None,
 ) -> Real[Array, "*rows C"]:
@@ -114,8 +113,8 @@ def rms_norm(
     weight : dtype of `x`, shape (C,), optional
     eps : float
         Compile time: each value is a kernel of its own.
-    items : {32, 16, 8}
-        Elements of a row that a thread keeps in registers. Rows of at most 512 times as many are read once.
+    items : {16, 8, 32}
+        Elements of a row that a thread keeps in registers. Rows of at most 992 times as many are read once.
     out : dtype of `x`, shape (..., C), row-major, optional
         Where the result goes; allocated when None.
     stream : stream, optional
@@ -134,7 +133,7 @@ def row_reduce(
     x: Real[Array, "*rows C"],
     *,
     op: Literal["sum", "mean", "max", "logsumexp"] = "sum",
-    items: Literal[8, 16, 32] = 32,
+    items: Literal[8, 16, 32] = 16,
     out: Real[Array, "*rows"] | None = None,
     stream: Any = None,
 ) -> Real[Array, "*rows"]:
@@ -144,8 +143,8 @@ def row_reduce(
     ----------
     x : float32, float16 or bfloat16, shape (..., C), row-major
     op : {"sum", "mean", "max", "logsumexp"}
-    items : {32, 16, 8}
-        Elements of a row that a thread keeps in registers. Longer rows than 512 times as many are read once as well,
+    items : {16, 8, 32}
+        Elements of a row that a thread keeps in registers. Longer rows than 992 times as many are read once as well,
         by ``"logsumexp"`` twice.
     out : dtype of `x`, shape (...), optional
         Where the result goes; allocated when None.
@@ -176,7 +175,7 @@ def row_reduce(
 def row_argmax(
     x: Real[Array, "*rows C"],
     *,
-    items: Literal[8, 16, 32] = 32,
+    items: Literal[8, 16, 32] = 16,
     out: Int64[Array, "*rows"] | None = None,
     stream: Any = None,
 ) -> Int64[Array, "*rows"]:
@@ -185,8 +184,8 @@ def row_argmax(
     Parameters
     ----------
     x : float32, float16 or bfloat16, shape (..., C), row-major
-    items : {32, 16, 8}
-        Elements of a row that a thread keeps in registers. Rows of at most 512 times as many are read once.
+    items : {16, 8, 32}
+        Elements of a row that a thread keeps in registers. Rows of at most 992 times as many are read once.
     out : int64, shape (...), optional
         Where the result goes; allocated when None.
     stream : stream, optional

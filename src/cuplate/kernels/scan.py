@@ -26,7 +26,7 @@ def inclusive_scan(
     x: RealOrInt32[Array, " N"],
     *,
     threads: Literal[128, 256, 512, 1024] = 512,
-    packs: Literal[1, 2, 4, 8] = 4,
+    packs: Literal[1, 2, 4, 8] = 8,
     out: RealOrInt32[Array, " N"] | None = None,
     stream: Any = None,
 ) -> RealOrInt32[Array, " N"]:
@@ -37,7 +37,7 @@ def inclusive_scan(
     x : float32, float16, bfloat16 or int32, shape (N,)
     threads : {512, 128, 256, 1024}
         Threads of a block.
-    packs : {4, 1, 2, 8}
+    packs : {8, 1, 2, 4}
         Packs of 16 bytes a thread; a block's tile is ``16 * packs * threads`` bytes.
     out : dtype of `x`, shape (N,), optional
         Where the result goes; allocated when None.
