@@ -14,9 +14,11 @@ from cuplate.typing import Array
 __all__ = ["layer_norm", "rms_norm", "row_argmax", "row_reduce", "softmax"]
 
 # Up to a warp, a power of two of threads for each row, eight elements a thread, in blocks of 128 threads; then as many
-# warps as hold the row at `items` elements a thread. Where 31 warps do not, 32 of them read the row in each pass.
+# warps as hold the row at `items` elements a thread, from eight on a multiple of four, so that there are not too many
+# kernels. Where 28 warps do not hold it, 32 of them read the row in each pass.
 _SHORT = " ".join(f"{lanes} if C <= {8 * lanes} else" for lanes in (1, 2, 4, 8, 16))
-_LANES = f"({_SHORT} min(1024, 32 * cdiv(C, 32 * items)))"
+_WARPS = "cdiv(C, 32 * items) if C <= 256 * items else 4 * cdiv(C, 128 * items)"
+_LANES = f"({_SHORT} 32 * min(32, {_WARPS}))"
 _ROWS = f"max(1, 128 // {_LANES}) if {_LANES} <= 32 else 1"
 _TILES = {"rows": _ROWS}
 _BLOCK = (_LANES, _ROWS)
@@ -36,7 +38,7 @@ def softmax(
     ----------
     x : float32, float16 or bfloat16, shape (..., C), row-major
     items : {16, 8, 32}
-        Elements of a row that a thread keeps in registers. Rows of at most 992 times as many are read once.
+        Elements of a row that a thread keeps in registers. Rows of at most 896 times as many are read once.
     out : dtype of `x`, shape (..., C), row-major, optional
         Where the result goes; allocated when None.
     stream : stream, optional
@@ -51,8 +53,9 @@ def softmax(
     -----
     In float32, within about ``2**-21`` of each result; 16-bit results are rounded once.
     """
-    e = np.exp(x - np.max(x, axis=-1, keepdims=True, initial=-np.inf))
-    return e / e.sum(axis=-1, keepdims=True)
+    with np.errstate(invalid="ignore"):
+        e = np.exp(x - np.max(x, axis=-1, keepdims=True, initial=-np.inf))
+        return e / e.sum(axis=-1, keepdims=True)
 
 
 @specialize("layer_norm.cu.j2", tiles=_TILES, block=_BLOCK)
@@ -75,7 +78,7 @@ def layer_norm(
     eps : float
         Compile time: each value is a kernel of its own.
     items : {16, 8, 32}
-        Elements of a row that a thread keeps in registers. Rows of at most 992 times as many are read once.
+        Elements of a row that a thread keeps in registers. Rows of at most 896 times as many are read once.
     out : dtype of `x`, shape (..., C), row-major, optional
         Where the result goes; allocated when None.
     stream : stream, optional
@@ -114,7 +117,7 @@ def rms_norm(
     eps : float
         Compile time: each value is a kernel of its own.
     items : {16, 8, 32}
-        Elements of a row that a thread keeps in registers. Rows of at most 992 times as many are read once.
+        Elements of a row that a thread keeps in registers. Rows of at most 896 times as many are read once.
     out : dtype of `x`, shape (..., C), row-major, optional
         Where the result goes; allocated when None.
     stream : stream, optional
@@ -144,7 +147,7 @@ def row_reduce(
     x : float32, float16 or bfloat16, shape (..., C), row-major
     op : {"sum", "mean", "max", "logsumexp"}
     items : {16, 8, 32}
-        Elements of a row that a thread keeps in registers. Longer rows than 992 times as many are read once as well,
+        Elements of a row that a thread keeps in registers. Longer rows than 896 times as many are read once as well,
         by ``"logsumexp"`` twice.
     out : dtype of `x`, shape (...), optional
         Where the result goes; allocated when None.
@@ -160,15 +163,16 @@ def row_reduce(
     -----
     One block a row, however long: a few very long rows do not fill a GPU.
     """
-    if op == "sum":
-        return x.sum(axis=-1)
-    if op == "mean":
-        return x.sum(axis=-1) / np.float64(x.shape[-1])
-    peak = np.max(x, axis=-1, initial=-np.inf)
-    if op == "max":
-        return peak
-    peak = np.where(np.isfinite(peak), peak, 0)
-    return peak + np.log(np.exp(x - peak[..., None]).sum(axis=-1))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        if op == "sum":
+            return x.sum(axis=-1)
+        if op == "mean":
+            return x.sum(axis=-1) / np.float64(x.shape[-1])
+        peak = np.max(x, axis=-1, initial=-np.inf)
+        if op == "max":
+            return peak
+        peak = np.where(np.isfinite(peak), peak, 0)
+        return peak + np.log(np.exp(x - peak[..., None]).sum(axis=-1))
 
 
 @specialize("row_argmax.cu.j2", tiles=_TILES, block=_BLOCK)
@@ -185,7 +189,7 @@ def row_argmax(
     ----------
     x : float32, float16 or bfloat16, shape (..., C), row-major
     items : {16, 8, 32}
-        Elements of a row that a thread keeps in registers. Rows of at most 992 times as many are read once.
+        Elements of a row that a thread keeps in registers. Rows of at most 896 times as many are read once.
     out : int64, shape (...), optional
         Where the result goes; allocated when None.
     stream : stream, optional
