@@ -7,6 +7,7 @@ reads) as many bytes, over the time that the kernel takes.
 
 from __future__ import annotations
 
+import functools
 import gc
 import random
 import statistics
@@ -83,7 +84,7 @@ extern "C" __global__ void {{ kernel }}({{ args }})
     grid="sm_count * 8",
     block=256,
 )
-def read_all(x: Float32[Array, " N"]) -> Float32[Array, ""]:
+def read_all(x: Float32[Array, " N"], *, out: Float32[Array, ""] | None = None) -> Float32[Array, ""]:
     """Nothing of use: the time of reading x."""
     raise NotImplementedError
 
@@ -180,7 +181,8 @@ class Bench:
 
     def time(self, calls: Mapping[str, Call]) -> dict[str, list[float]]:
         """Device time of one call, in bursts of a few, the order drawn anew in each round."""
-        cuda, times = self.cupy.cuda, {name: [] for name in calls}
+        cuda = self.cupy.cuda
+        times: dict[str, list[float]] = {name: [] for name in calls}
         order = list(calls.items())
         for number in range(self.rounds + 2):
             random.shuffle(order)
@@ -289,7 +291,7 @@ def reductions(bench: Bench) -> list[Case]:
     for name, ours, theirs, torchs, reference in plans:
         calls = {OURS: ours}
         if theirs is not None:
-            calls["CuPy"] = lambda theirs=theirs: theirs(x)
+            calls["CuPy"] = functools.partial(theirs, x)
         if torch is not None and torchs is not None:
             calls |= bench.torch_calls(name, torchs, x, compiled=name == "sum")
         wanted = lambda got, reference=reference: (got[::61], reference(some(x)))  # noqa: E731

@@ -1,4 +1,4 @@
-"""The memory-bound functions without a GPU: run on the CPU backend with every check on, and compiled for each target."""
+"""The memory-bound functions without a GPU: on the CPU backend with every check on, and compiled for each target."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from jaxtyping import Int64, Integer
@@ -51,4 +51,5 @@ def histogram(
     Up to 256 bins each lane of a warp has counts of its own, in a bank of its own: equal values, which make other
     histograms slow, cost no more than others.
     """
-    return np.bincount(x[(x >= 0) & (x < bins)].astype(np.int64), minlength=bins)
+    v: Any = x
+    return cast("Array", np.bincount(v[(v >= 0) & (v < bins)].astype(np.int64), minlength=bins))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import numpy as np
 
@@ -59,12 +59,13 @@ def fused_elementwise(
     array, dtype and shape of `x`
         Computed in float32 and rounded once.
     """
-    y = x if scale is None else x * scale
-    y = y if shift is None else y + shift
-    y = _activate(y, activation)
-    y = y if residual is None else y + residual
-    y = y if low is None else np.maximum(y, low)
-    return y if high is None else np.minimum(y, high)
+    v: Any = x
+    v = v if scale is None else v * scale
+    v = v if shift is None else v + shift
+    v = _activate(v, activation)
+    v = v if residual is None else v + residual
+    v = v if low is None else np.maximum(v, low)
+    return cast("Array", v if high is None else np.minimum(v, high))
 
 
 def _activate(x: Any, activation: str) -> Any:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 from jaxtyping import Shaped
 
@@ -43,4 +43,5 @@ def transpose(
     -----
     Sixteen bytes at a time where both arrays lie at multiples of 16 bytes and so do all their rows.
     """
-    return a.T
+    matrix: Any = a
+    return cast("Array", matrix.T)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import numpy as np
 from jaxtyping import Int64
@@ -53,9 +53,10 @@ def softmax(
     -----
     In float32, within about ``2**-21`` of each result; 16-bit results are rounded once.
     """
+    v: Any = x
     with np.errstate(invalid="ignore"):
-        e = np.exp(x - np.max(x, axis=-1, keepdims=True, initial=-np.inf))
-        return e / e.sum(axis=-1, keepdims=True)
+        e: Any = np.exp(v - np.max(v, axis=-1, keepdims=True, initial=-np.inf))
+        return cast("Array", e / e.sum(axis=-1, keepdims=True))
 
 
 @specialize("layer_norm.cu.j2", tiles=_TILES, block=_BLOCK)
@@ -92,10 +93,11 @@ def layer_norm(
     -----
     In float32. The variance is summed from differences to the mean, so a large mean costs no digits of it.
     """
-    centred = x - x.mean(axis=-1, keepdims=True) if x.shape[-1] else x
-    y = centred / np.sqrt((centred * centred).sum(axis=-1, keepdims=True) / max(1, x.shape[-1]) + eps)
-    y = y if weight is None else y * weight
-    return y if bias is None else y + bias
+    v: Any = x
+    v = v - v.sum(axis=-1, keepdims=True) / max(1, v.shape[-1])
+    v = v / np.sqrt((v * v).sum(axis=-1, keepdims=True) / max(1, v.shape[-1]) + eps)
+    v = v if weight is None else v * weight
+    return cast("Array", v if bias is None else v + bias)
 
 
 @specialize("rms_norm.cu.j2", tiles=_TILES, block=_BLOCK)
@@ -127,8 +129,9 @@ def rms_norm(
     -------
     array, dtype and shape of `x`
     """
-    y = x / np.sqrt((x * x).sum(axis=-1, keepdims=True) / max(1, x.shape[-1]) + eps)
-    return y if weight is None else y * weight
+    v: Any = x
+    v = v / np.sqrt((v * v).sum(axis=-1, keepdims=True) / max(1, v.shape[-1]) + eps)
+    return cast("Array", v if weight is None else v * weight)
 
 
 @specialize("row_reduce.cu.j2", tiles=_TILES, block=_BLOCK)
@@ -163,16 +166,15 @@ def row_reduce(
     -----
     One block a row, however long: a few very long rows do not fill a GPU.
     """
+    v: Any = x
     with np.errstate(divide="ignore", invalid="ignore"):
-        if op == "sum":
-            return x.sum(axis=-1)
-        if op == "mean":
-            return x.sum(axis=-1) / np.float64(x.shape[-1])
-        peak = np.max(x, axis=-1, initial=-np.inf)
+        peak: Any = np.max(v, axis=-1, initial=-np.inf)
         if op == "max":
-            return peak
-        peak = np.where(np.isfinite(peak), peak, 0)
-        return peak + np.log(np.exp(x - peak[..., None]).sum(axis=-1))
+            return cast("Array", peak)
+        if op == "logsumexp":
+            base: Any = np.where(np.isfinite(peak), peak, 0)
+            return cast("Array", base + np.log(np.exp(v - base[..., None]).sum(axis=-1)))
+        return cast("Array", v.sum(axis=-1) / np.float64(v.shape[-1] if op == "mean" else 1))
 
 
 @specialize("row_argmax.cu.j2", tiles=_TILES, block=_BLOCK)
@@ -200,4 +202,5 @@ def row_argmax(
     array, int64, shape (...)
         -1 for rows without elements.
     """
-    return x.argmax(axis=-1) if x.shape[-1] else np.full(x.shape[:-1], -1)
+    v: Any = x
+    return cast("Array", v.argmax(axis=-1) if v.shape[-1] else np.full(v.shape[:-1], -1))

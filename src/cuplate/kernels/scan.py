@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import numpy as np
 
@@ -55,4 +55,5 @@ def inclusive_scan(
     order of additions over tiles depends on which blocks were done when, so the last bits may differ from run to run.
     Sums of int32 wrap around.
     """
-    return np.cumsum(x)
+    v: Any = x
+    return cast("Array", np.cumsum(v))
