@@ -81,6 +81,17 @@ def test_reductions_agree_with_float64(shape: tuple[int, ...], dtype: str) -> No
     np.testing.assert_array_equal(row_argmax(x), row_argmax.reference(wide))
 
 
+@pytest.mark.parametrize("items", [8, 32])
+@pytest.mark.parametrize("columns", [100, 515, 1000, 3000])
+def test_other_numbers_of_elements_a_thread(columns: int, items: Any) -> None:
+    """More and fewer registers, the same results."""
+    x, w = normal((3, columns), 18), normal(columns, 19)
+    wide, factor = x.astype(np.float64), w.astype(np.float64)
+    agree(softmax(x, items=items), softmax.reference(wide), 16)
+    agree(layer_norm(x, w, w, items=items), layer_norm.reference(wide, factor, factor), 16)
+    np.testing.assert_array_equal(row_argmax(x, items=items), wide.argmax(axis=1))
+
+
 @pytest.mark.parametrize("columns", [50, 1000, 16388])
 def test_not_a_number_and_infinities(columns: int) -> None:
     """A NaN is the largest, the sum, the softmax of its row and of no other; infinities are as in NumPy."""
@@ -227,6 +238,9 @@ def calls() -> list[tuple[Any, tuple[Any, ...], dict[str, Any]]]:
             made += [(softmax, (x,), {}), (layer_norm, (x, w, w), {}), (rms_norm, (x, w), {}), (row_argmax, (x,), {})]
             made += [(row_reduce, (x,), {"op": op}) for op in ("sum", "max", "logsumexp")]
         x, w = ArraySpec((4096, 8192), dtype), ArraySpec((8192,), dtype)
+        longer, w16 = ArraySpec((4096, 16_384), dtype), ArraySpec((16_384,), dtype)
+        made += [(layer_norm, (longer, w16, w16), {"items": 32}), (rms_norm, (longer, w16), {"items": 32})]
+        made += [(softmax, (longer,), {"items": 32}), (row_argmax, (longer,), {"items": 32})]
         made += [(fused_elementwise, (x, w, w, x), {"activation": a}) for a in ("gelu", "silu")]
         made.append((inclusive_scan, (ArraySpec((2**28,), dtype),), {}))
     made += [(transpose, (ArraySpec((4096, 8192), d),), {}) for d in ("int8", "float16", "float32", "float64")]
