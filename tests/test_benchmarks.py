@@ -66,7 +66,7 @@ def test_cold_start_measures_look_ups_without_a_gpu(tmp_path: Path) -> None:
     assert "Loads and calls were not measured" in text
 
 
-@pytest.mark.parametrize("name", ["dispatch", "gemm", "checks", "memory"])
+@pytest.mark.parametrize("name", ["dispatch", "gemm", "checks", "memory", "memory_bound"])
 def test_what_needs_a_gpu_says_so(name: str, tmp_path: Path) -> None:
     """Without a GPU no goal of the device is judged, and the text says why."""
     found, text = run(name, tmp_path)

@@ -5,15 +5,42 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from cuplate.kernels.counts import histogram
+    from cuplate.kernels.elementwise import fused_elementwise
     from cuplate.kernels.matmul import matmul_epilogue
+    from cuplate.kernels.moves import transpose
+    from cuplate.kernels.rows import layer_norm, rms_norm, row_argmax, row_reduce, softmax
+    from cuplate.kernels.scan import inclusive_scan
     from cuplate.kernels.simt import matmul_simt, matmul_simt_ragged
 
-__all__ = ["matmul_epilogue", "matmul_simt", "matmul_simt_ragged"]
+__all__ = [
+    "fused_elementwise",
+    "histogram",
+    "inclusive_scan",
+    "layer_norm",
+    "matmul_epilogue",
+    "matmul_simt",
+    "matmul_simt_ragged",
+    "rms_norm",
+    "row_argmax",
+    "row_reduce",
+    "softmax",
+    "transpose",
+]
 
 _HOMES = {
+    "fused_elementwise": "cuplate.kernels.elementwise",
+    "histogram": "cuplate.kernels.counts",
+    "inclusive_scan": "cuplate.kernels.scan",
+    "layer_norm": "cuplate.kernels.rows",
     "matmul_epilogue": "cuplate.kernels.matmul",
     "matmul_simt": "cuplate.kernels.simt",
     "matmul_simt_ragged": "cuplate.kernels.simt",
+    "rms_norm": "cuplate.kernels.rows",
+    "row_argmax": "cuplate.kernels.rows",
+    "row_reduce": "cuplate.kernels.rows",
+    "softmax": "cuplate.kernels.rows",
+    "transpose": "cuplate.kernels.moves",
 }
 
 
