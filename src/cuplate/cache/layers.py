@@ -359,6 +359,13 @@ class Layered:
                     seen.add(found.key)
                     yield found
 
+    def peek(self, key: bytes) -> bytes | None:
+        """Of the writable tier, else of the first layer that has it."""
+        payload = self.top.peek(key)
+        return (
+            payload if payload is not None else next(filter(None, (layer.get(key)[0] for layer in self.layers)), None)
+        )
+
     def sealed(self, key: bytes) -> object:
         """Of the writable tier, else of the first layer that has it."""
         found = (store.sealed(key) for store in self._stores)
@@ -413,7 +420,7 @@ class Exported:
     failed : int
         Entries that could not be stored.
     size_bytes : int
-        Payloads written.
+        Of their payloads.
     toolchains : tuple of str
         Compilers of the kernels.
     """
@@ -540,7 +547,7 @@ def merge(source: Any, into: Any, *, progress: Callable[[int], object] | None = 
             done["present"] += kernel
         elif into.put(key, payload, tag=tag):
             done["kernels"] += kernel
-            done["size_bytes"] += len(payload)
+            done["size_bytes"] += len(payload) * kernel
         else:
             done["failed"] += kernel
         if progress is not None and kernel:
@@ -563,8 +570,8 @@ def _told(compilers: Collection[str]) -> bytes:
 
 
 def _look(store: Any, key: bytes) -> bytes | None:
-    """A payload of a layer or of a tier; what is absent is no miss of anybody's."""
-    return store.get(key)[0] if isinstance(store, Layer) else store.get(key, again=True)
+    """A payload of a layer or of a tier; no use of it, and what is absent is no miss of anybody's."""
+    return store.get(key)[0] if isinstance(store, Layer) else store.peek(key)
 
 
 def _asked_build(store: Any, asked: bytes) -> tuple[int, ...]:
