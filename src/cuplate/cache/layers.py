@@ -53,10 +53,15 @@ class Layer:
         Key of the seal; with one, a directory that others can write is accepted.
     on_error : str
         As in `cuplate.CachePolicy`.
+    setting : str
+        Where it was set, for warnings: a variable, ``file:line`` of a pyproject.toml, or ``"code"``.
     """
 
-    def __init__(self, directory: str | os.PathLike[str], *, secret: bytes = b"", on_error: str = "warn") -> None:
+    def __init__(
+        self, directory: str | os.PathLike[str], *, secret: bytes = b"", on_error: str = "warn", setting: str = ""
+    ) -> None:
         self.directory = os.fspath(directory)
+        self._setting = "" if not setting else f" (setting: layers, from {setting})"
         self.off: str | None = None
         self._secret, self._on_error = secret, on_error
         self._lock = threading.RLock()
@@ -232,8 +237,8 @@ class Layer:
             self._on_error,
             self.directory,
             "off" if self.off else "error",
-            f"cuplate: the read-only layer {self.directory} {'is not used' if self.off else 'failed'}: {reason} "
-            "(setting: CUPLATE_LAYERS or CachePolicy(layers=...)).",
+            f"cuplate: the read-only layer {self.directory} {'is not used' if self.off else 'failed'}: "
+            f"{reason}{self._setting}.",
         )
 
     def before_fork(self) -> None:
