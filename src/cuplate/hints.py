@@ -49,7 +49,7 @@ def named_keywords(error: type[CuplateError]) -> Callable[[F], F]:
     """
 
     def decorate(function: F) -> F:
-        code = function.__code__  # type: ignore[attr-defined]
+        code = cast("Any", function).__code__
         known = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
 
         @functools.wraps(function)
