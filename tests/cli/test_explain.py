@@ -98,7 +98,7 @@ def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 def test_a_call_is_explained(command: Command, module: str, directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A miss with what differs, code 1; a hit, code 0, no use of the entry. Values are Python's, arrays with a shape, or text."""
+    """A miss with what differs, code 1; a hit, code 0, no use of the entry. Values are Python's, arrays, or text."""
     call = ("explain", f"{module}:f", "x=float32", "--arch", "sm_90", "-d", directory)
     done = command(*call)
     assert (done.code, done.out) == (1, "f: miss: nothing is stored for this function\n")
