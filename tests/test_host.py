@@ -172,6 +172,35 @@ def test_a_race_says_what_to_try(body: str, hint: str | None) -> None:
     assert (hint or "None") in str(caught.value.try_)
 
 
+WAIT = "__device__ void wait() { __syncthreads(); }\n"
+
+
+@pytest.mark.parametrize(
+    ("head", "body", "seen"),
+    [
+        ("", "if (t < 50) { __syncthreads(); }", False),
+        ("", "for (int j = 0; j < (t < 32 ? 3 : 1); ++j) __syncthreads();", False),
+        ("", "if (t < 50) __syncthreads(); else __syncthreads();", False),
+        (WAIT, "if (t < 50)\n wait();\nelse\n wait();", False),
+        ("", "if (t < 50)\n __syncthreads();\nelse\n __syncthreads();", True),
+        ("", "if (t < 50) __syncthreads();\n__syncthreads();", True),
+    ],
+)
+def test_barriers_are_told_apart_by_their_line(head: str, body: str, seen: bool) -> None:
+    """What docs/cpu.md says of those that not all threads reach: threads that have left count as arrived."""
+
+    @specialize(Inline(head + KERNEL % f"const int t = threadIdx.x;\nout[t] = x[t];\n{body}\n"), block=64, grid=1)
+    def f(x: Float32[Array, "64"]) -> Float32[Array, "64"]:
+        raise NotImplementedError
+
+    x = np.ones(64, np.float32)
+    if not seen:
+        assert (f(x) == 1).all()
+        return
+    with pytest.raises(KernelError, match="divergence: threads of one block meet in different barriers"):
+        f(x)
+
+
 @pytest.mark.parametrize("check", CHECKS)
 def test_out_of_bounds_never_reaches_memory(check: str) -> None:
     """In every mode the first step outside ends the launch, and names array, index, size, thread and block."""
