@@ -451,6 +451,7 @@ def test_a_name_expression_of_what_is_not_included_says_the_header() -> None:
     error = diagnose(log, rendered("template<class T> __global__ void k() {}\n"))
     assert isinstance(error, KernelNotFoundError)
     assert error.try_ == "#include <cuda_fp16.h>"
+    assert error.summary.endswith('does not know what the kernel\'s name names: identifier "__half" is undefined')
 
 
 def test_a_declared_kernel_is_not_found() -> None:

@@ -4,7 +4,7 @@ Fenced blocks are read with the comment in front of them, which a reader of the 
 
 ``<!-- file: saxpy.cu.j2 -->``   the block is written to that file, beside the page's code
 ``<!-- gpu -->``                 Python that needs a GPU: compiled, not run
-``<!-- cpu: code -->``           Python for GPU arrays as well: it runs after ``code``, which makes arrays in host memory
+``<!-- cpu: code -->``           Python for GPU arrays too: it runs after ``code``, which makes arrays in host memory
 ``<!-- prints: code -->``        the block is what ``code`` prints after the code above it
 ``<!-- raises: code -->``        the block is the error of ``code``; a last line ``...`` stands for the rest
 ``<!-- runs: command -->``       the block is what ``python command`` prints

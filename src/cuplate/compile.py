@@ -479,8 +479,9 @@ def _not_found(finding: _Finding, context: _Context) -> KernelNotFoundError:
         reason = finding.message
     hint = _name_hint(finding.message, context) if name in defined else None
     listed = ", ".join(defined) or "no __global__ function at all"
+    what = "does not define this kernel" if hint is None else "does not know what the kernel's name names"
     return KernelNotFoundError(
-        "the rendered source does not define this kernel" + (f": {reason}" if reason else ""),
+        f"the rendered source {what}" + (f": {reason}" if reason else ""),
         function=source.function,
         template=source.template_name,
         given=source.entry,
