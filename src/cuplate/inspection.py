@@ -153,3 +153,10 @@ class Inspection:
         chosen = described.chosen
         name = self.name if chosen.name == self.name else f"{self.name}, by {chosen.name}"
         return f"{name}: {chosen.variants.nearest(described.content)}"
+
+
+def _obtain(variants: Variants, content: Content) -> Obtained:
+    try:
+        return variants.obtain(content)
+    except CompileError as error:  # who wrote the template has no use for our frames
+        raise error.with_traceback(None) from error.__cause__
