@@ -367,6 +367,17 @@ def test_an_error_in_a_header_names_the_header() -> None:
         ('identifier "__nv_fp8_e4m3" is undefined', "#include <cuda_fp8.h>"),
         ('identifier "uint32_t" is undefined', "#include <cuda/std/cstdint>"),
         ('name followed by "::" must be a class or namespace name', None),
+        ('identifier "FLT_MAX" is undefined', "numeric_limits<float>::max(), of #include <cuda/std/limits>"),
+        ('namespace "std" has no member "min"', "min without std::"),
+        ("'INFINITY' was not declared in this scope", "CUDART_INF_F, of #include <math_constants.h>"),
+        ("use of undeclared identifier 'INFINITY'", "CUDART_INF_F, of #include <math_constants.h>"),
+        ("'uint' does not name a type", "unsigned int"),
+        ("unknown type name 'uint32_t'", "#include <cuda/std/cstdint>"),
+        ("'min' is not a member of 'std'", "min without std::"),
+        ("no member named 'min' in namespace 'std'", "min without std::"),
+        ('cannot open source file "cfloat": Not a directory', "of #include <cuda/std/limits> (NVRTC has no"),
+        ("<cmath> is not available on the CPU backend, which has cuda_fp16.h", "no header: sqrt, exp"),
+        ("<my.h> is not available on the CPU backend, which has cuda_fp16.h", None),
         ('identifier "tile" is undefined', "{{ tile }}: a parameter reaches the text only in double braces"),
         ('cannot open source file "my/x.cuh": Not a directory', 'include="directory of x.cuh") (searched: /inc)'),
         ('could not open source file "cuda_fp16.h" (no directories in search list)', "install it (searched: /inc)"),
@@ -434,6 +445,15 @@ def test_a_template_needs_a_name_expression() -> None:
     assert 'entry="k<...>"' in str(error)
 
 
+def test_a_name_expression_of_what_is_not_included_says_the_header() -> None:
+    """The kernel is there; what its name is made of is not."""
+    log = NAME_MAP.format('identifier "__half" is undefined')
+    error = diagnose(log, rendered("template<class T> __global__ void k() {}\n"))
+    assert isinstance(error, KernelNotFoundError)
+    assert error.try_ == "#include <cuda_fp16.h>"
+    assert error.summary.endswith('does not know what the kernel\'s name names: identifier "__half" is undefined')
+
+
 def test_a_declared_kernel_is_not_found() -> None:
     """A source that only declares its kernel has none."""
     error = not_defined(rendered("__global__ void k();\n"), log="")
@@ -458,16 +478,19 @@ def test_a_mismatching_parameter_is_named_at_the_kernel() -> None:
 
 
 def test_the_saved_source_is_private(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Mode 0600; another content under the name is left alone; a link is not followed."""
+    """Mode 0600, one file for one content; another's file under the name is left alone; a link is not followed."""
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    path = compiling.save("text", "ab" * 32)
-    assert path == compiling.save("text", "ab" * 32)
+    path = compiling.save("text")
+    assert path == compiling.save("text")
+    assert [file.name for file in tmp_path.iterdir()] == [Path(path or "").name]
     assert stat.S_IMODE(os.stat(path or "").st_mode) == 0o600
-    other = compiling.save("other", "ab" * 32)
+    Path(path or "").write_text("planted")
+    other = compiling.save("text")
     assert other != path
-    assert Path(path or "").read_text() == "text"
-    (tmp_path / f"cuplate-{'cd' * 8}.cu").symlink_to(tmp_path / "target")
-    compiling.save("text", "cd" * 32)
+    assert (Path(path or "").read_text(), Path(other or "").read_text()) == ("planted", "text")
+    Path(path or "").unlink()
+    Path(path or "").symlink_to(tmp_path / "target")
+    compiling.save("text")
     assert not (tmp_path / "target").exists()
 
 

@@ -4,13 +4,15 @@ Fenced blocks are read with the comment in front of them, which a reader of the 
 
 ``<!-- file: saxpy.cu.j2 -->``   the block is written to that file, beside the page's code
 ``<!-- gpu -->``                 Python that needs a GPU: compiled, not run
+``<!-- cpu: code -->``           Python for GPU arrays too: it runs after ``code``, which makes arrays in host memory
 ``<!-- prints: code -->``        the block is what ``code`` prints after the code above it
-``<!-- raises: code -->``        the block is the beginning of the error of ``code``
+``<!-- raises: code -->``        the block is the error of ``code``; a last line ``...`` stands for the rest
 ``<!-- runs: command -->``       the block is what ``python command`` prints
 ``<!-- shows: path -->``         the block stands in that file
 ``<!-- pytest: options -->``     the lines of the block are among those that pytest prints beside the page, in order
 
-A ``python`` block with no comment runs. Measured figures, keys and paths are not compared, see `masked`.
+A ``python`` block with no comment runs. Measured figures and paths are not compared, see `masked`; keys, and what the
+compiler decides, are where the block names the very build that is installed here, see `of_this_compiler`.
 """
 
 from __future__ import annotations
@@ -70,35 +72,49 @@ def blocks(page: Path) -> list[Block]:
     return found
 
 
-_MASKS = (
+# What follows from the compiler, and from its part in keys.
+_OF_COMPILER = (
     (r"\b[0-9a-f]{16,}\b", "<key>"),
+    (r"(kernel {5}\S+), \d+ bytes", r"\1, <bytes>"),
+    (r"\b\d+ a thread, \d+ \+ \d+ bytes spilled", "<registers>"),
+    (r"nvrtc [\d.]+", "nvrtc <build>"),
+    (r"^( +registers +)\d+$", r"\1<n>"),
+)
+_MASKS = (
     (r"\b\d+(\.\d+)? ms\b", "<ms>"),
     (r"\b\d+ bytes, built", "<bytes> built"),
     (r"\b(gcc|clang|zig) \d+(\.\d+)+", "<compiler>"),
     (r"\b[\d.e-]+, [\d.]+% of the bound", "<share> of the bound"),
-    (r"(kernel {5}\S+), \d+ bytes", r"\1, <bytes>"),
-    (r"\b\d+ a thread, \d+ \+ \d+ bytes spilled", "<registers>"),
-    (r"nvrtc [\d.]+", "nvrtc <build>"),
     (r"(?<![\w.])/(?:[\w.~-]+/)*[\w.~-]+", "<path>"),
     (r"(CuPy cannot be imported|no GPU) \(.*?\)(; pip install '[^']*')?", "<no GPU>"),
-    (r"HIT \(disk\), look-up <ms>|MISS \(compiled now\), look-up <ms>, compile <ms>, store <ms>", "<hit or miss>"),
     (r" The kernel is compiled for .*", ""),
     (r"largest error [\d.e-]+ of what", "largest error <share> of what"),
     (r"^(\d+ (?:passed|failed))[\w, ]* in [\d.]+s.*$", r"\1"),
     (r'"registers": \d+', '"registers": <n>'),
-    (r"^( +registers +)\d+$", r"\1<n>"),
     (r"\d+ bytes of code, \d+ bytes stored", "<bytes>"),
     (r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d \(\w+(?: ago)?\)", "<moment>"),
     (r"^(<key> +\S+) .*  (?=\w+ \w+=)", r"\1 <sizes and ages>  "),
     (r'"build": "[\d.]+"', '"build": "<build>"'),
-    (r"^E +compiler .*$", ""),
+    (r"^(E +compiler +)[\d.]+$", r"\1<build>"),
     (r"[ \t]+$", ""),
 )
 
 
-def masked(text: str) -> list[str]:
-    """Lines without what differs from run to run: times, keys, sizes of code, registers, builds, paths."""
-    for pattern, instead in _MASKS:
+SHOWN_BY = ("13.5.37", "1.2.2")  # NVRTC and cuda-core of the keys and figures on all pages, as the pages say
+
+
+def of_this_compiler(text: str) -> bool:
+    """Whether a block shows what the compiler that is installed here gives: then keys and figures must be right."""
+    from importlib.metadata import version
+
+    from cuplate.backend.cuda import nvrtc
+
+    return f"nvrtc {SHOWN_BY[0]}" in text and (nvrtc.toolchain().build, version("cuda-core")) == SHOWN_BY
+
+
+def masked(text: str, *, exact: bool = False) -> list[str]:
+    """Lines without what differs from run to run: times, paths, and, if not `exact`, what the compiler decides."""
+    for pattern, instead in (*(() if exact else _OF_COMPILER), *_MASKS):
         text = re.sub(pattern, instead, text, flags=re.M)
     return text.strip("\n").split("\n")
 
@@ -168,10 +184,14 @@ class Page:
         if block.what == "file":
             (self.folder / block.detail).write_text(block.body, encoding="utf-8")
         elif block.what == "prints":
-            assert masked(self.run(block.detail, block.line)) == masked(block.body)
+            exact = of_this_compiler(block.body)
+            assert masked(self.run(block.detail, block.line), exact=exact) == masked(block.body, exact=exact)
         elif block.what == "raises":
-            shown = masked(block.body)
-            assert masked(self.error(block.detail, block.line))[: len(shown)] == shown
+            shown, raised = masked(block.body), masked(self.error(block.detail, block.line))
+            if shown[-1] == "...":
+                assert len(raised) >= len(shown), "nothing is left out"
+                raised = [*raised[: len(shown) - 1], "..."]
+            assert raised == shown
         elif block.what == "runs":
             assert masked(python(*block.detail.split())) == masked(block.body)
         elif block.what == "shows":
@@ -182,6 +202,9 @@ class Page:
             assert not missing
         elif block.what == "gpu":
             compile(block.body, str(self.file), "exec")
+        elif block.what == "cpu":
+            self.run(block.detail, block.line)
+            self.run(block.body, block.line)
         elif block.language == "python":
             self.run(block.body, block.line)
         else:
@@ -238,7 +261,18 @@ def test_the_page_runner_can_fail(tmp_path: Path) -> None:
         page.check(Block("raises", "print(x)", "text", "CompileError: f\n", 1))
     with pytest.raises(NameError):
         page.check(Block("", "", "python", "y\n", 1))
+    with pytest.raises(NameError):
+        page.check(Block("cpu", "y = 3", "python", "y\nnothing\n", 1))
+    fails = "raise cuplate.CuplateError('no', given='x')"
+    page.names["cuplate"] = cuplate
+    page.check(Block("raises", fails, "text", "CuplateError: no\n  given      x\n", 1))
+    page.check(Block("raises", fails, "text", "CuplateError: no\n...\n", 1))
+    for short in ("CuplateError: no\n", "CuplateError: no\n  given      x\n...\n"):  # cut, and not cut
+        with pytest.raises(AssertionError):
+            page.check(Block("raises", fails, "text", short, 1))
     assert masked("register  3 a thread") != masked("register  4 threads")
+    key, other = "  key        " + "ab" * 32, "  key        " + "cd" * 32
+    assert masked(key) == masked(other) and masked(key, exact=True) != masked(other, exact=True)
 
 
 # README and the type checkers -----------------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import traceback
 from pathlib import Path
 from typing import Any
 
@@ -151,6 +152,55 @@ def test_a_race_names_arrays_threads_lines_and_the_call() -> None:
     assert Path(caught.value.facts["rendered_to"]).read_text().count("tile") == 3
 
 
+@pytest.mark.parametrize(
+    ("body", "hint"),
+    [
+        ("out[0] += x[i];", "atomicAdd(&out[0], ...) or its kind"),
+        ("out[0] = x[i] + out[0];", None),
+        ("if (threadIdx.x == 0) out[0] = x[i];", "no barrier orders two blocks"),
+    ],
+)
+def test_a_race_says_what_to_try(body: str, hint: str | None) -> None:
+    """Of a plain update the atomic one; between blocks no barrier. Else the sentence says it all."""
+
+    @specialize(Inline(KERNEL % f"const int i = blockIdx.x * 32 + threadIdx.x;\n{body}"), block=32, zeroed="out")
+    def f(x: Float32[Array, " N"]) -> Float32[Array, " N"]:
+        raise NotImplementedError
+
+    with pytest.raises(KernelError, match="data race") as caught:
+        f(np.arange(64, dtype=np.float32))
+    assert (hint or "None") in str(caught.value.try_)
+
+
+WAIT = "__device__ void wait() { __syncthreads(); }\n"
+
+
+@pytest.mark.parametrize(
+    ("head", "body", "seen"),
+    [
+        ("", "if (t < 50) { __syncthreads(); }", False),
+        ("", "for (int j = 0; j < (t < 32 ? 3 : 1); ++j) __syncthreads();", False),
+        ("", "if (t < 50) __syncthreads(); else __syncthreads();", False),
+        (WAIT, "if (t < 50)\n wait();\nelse\n wait();", False),
+        ("", "if (t < 50)\n __syncthreads();\nelse\n __syncthreads();", True),
+        ("", "if (t < 50) __syncthreads();\n__syncthreads();", True),
+    ],
+)
+def test_barriers_are_told_apart_by_their_line(head: str, body: str, seen: bool) -> None:
+    """What docs/cpu.md says of those that not all threads reach: threads that have left count as arrived."""
+
+    @specialize(Inline(head + KERNEL % f"const int t = threadIdx.x;\nout[t] = x[t];\n{body}\n"), block=64, grid=1)
+    def f(x: Float32[Array, "64"]) -> Float32[Array, "64"]:
+        raise NotImplementedError
+
+    x = np.ones(64, np.float32)
+    if not seen:
+        assert (f(x) == 1).all()
+        return
+    with pytest.raises(KernelError, match="divergence: threads of one block meet in different barriers"):
+        f(x)
+
+
 @pytest.mark.parametrize("check", CHECKS)
 def test_out_of_bounds_never_reaches_memory(check: str) -> None:
     """In every mode the first step outside ends the launch, and names array, index, size, thread and block."""
@@ -179,8 +229,9 @@ def test_an_output_that_is_not_written_is_told() -> None:
     for out in (None, np.zeros(10, np.float32)):
         with pytest.raises(
             KernelError, match=r"5 of 10 elements of the output out never written, the first is out\[5\]"
-        ):
+        ) as caught:
             f(x, out=out)
+        assert caught.value.try_.startswith("a grid and a block that reach every element (tiles=, grid=, block=)")
     assert g(x).tolist() == [1.0] * 5 + [0.0] * 5
 
 
@@ -225,6 +276,44 @@ def test_a_compile_error_is_at_the_templates_line() -> None:
     with pytest.raises(CompileError, match="nonsense") as caught:
         f(np.ones(4, np.float32))
     assert caught.value.facts["template"] == "<inline>:3"
+
+
+def test_the_host_compilers_refusal_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who has no NVRTC, or reads what only this compiler refuses, is told who it was, and gets the same suggestions."""
+    from cuplate.backend.cuda import nvrtc
+
+    def missing(**_: object) -> None:
+        raise ToolchainError("no NVRTC")
+
+    monkeypatch.setattr(nvrtc, "toolchain", missing)
+
+    @specialize(Inline(KERNEL % "out[0] = INFINITY;"))
+    def f(x: Float32[Array, " N"]) -> Float32[Array, " N"]:
+        raise NotImplementedError
+
+    compiler = find_compiler()
+    said = f"the CPU backend's compiler ({compiler.family} {compiler.version}) refused the rendered source"
+    with pytest.raises(CompileError) as caught:
+        f(np.ones(4, np.float32))
+    assert caught.value.summary.startswith(said)
+    assert caught.value.try_ == "CUDART_INF_F, of #include <math_constants.h>"
+
+
+@pytest.mark.parametrize("way", ["call", "inspect", "compile"])
+def test_a_compile_error_comes_with_few_frames_and_no_second_text(way: str) -> None:
+    """The message is all that a terminal shows: no log of ``/dev/null/cuplate.cu``, no walk through the rooms."""
+    pytest.importorskip("cuda.bindings.nvrtc")
+
+    @specialize(Inline(KERNEL % "nonsense(4);"))
+    def f(x: Float32[Array, " N"]) -> Float32[Array, " N"]:
+        raise NotImplementedError
+
+    with pytest.raises(CompileError) as caught:
+        f(np.ones(4, np.float32)) if way == "call" else getattr(f, way)("float32", arch="sm_90")
+    text = "".join(traceback.format_exception(caught.value))
+    assert text.count("Traceback") == 1 and "/dev/null" not in text
+    assert len(caught.traceback) <= 6
+    assert text.count("nonsense") <= 6  # this test's line, summary, excerpt, and the compiler's three
 
 
 def test_what_only_a_host_compiler_takes_is_refused_where_nvrtc_is() -> None:

@@ -100,6 +100,9 @@ def test_described_arrays_are_checked_like_real_ones() -> None:
     assert f.inspect(1.0, ArraySpec((4,), np.float64), arch=ARCH).grid is not None  # type: ignore[arg-type]
     with pytest.raises(ArgumentError, match="no argument or parameter 'tlie'"):
         f.inspect(x="float32", tlie=3, arch=ARCH)
+    with pytest.raises(ArgumentError, match="no argument or parameter 'arhc'") as caught:
+        f.inspect(x="float32", arhc=ARCH)
+    assert (caught.value.allowed.split(", ")[-1], caught.value.try_) == ("arch", "arch=")
     with pytest.raises(ArgumentError, match="'x' is given twice"):
         f.inspect(1.0, "float32", x="float32", arch=ARCH)
     with pytest.raises(ArgumentError, match="3 positional arguments given, 2 taken"):

@@ -18,7 +18,7 @@ errors dtypes hints
 structs
 specialization project config
 events typing scalars
-literal cxx
+literal cxx instead
 expression
 options headers
 library dialect names origin template

@@ -195,7 +195,7 @@ def bind(
             allowed=", ".join(names) or "none",
             try_=f"parameters are given by name, for example {first}=..." if first else None,
         )
-    known = [*names, *(p.name for p in signature.parameters), "out", "stream"]
+    known = [*names, *(p.name for p in signature.parameters), "out", "stream", *(["arch"] if partial else [])]
     for name in unknown or ():
         near = nearest_name(name, known)
         raise ArgumentError(

@@ -25,9 +25,9 @@ from cuplate import events
 from cuplate.cache.store import Store
 from cuplate.cubin import Cubin
 from cuplate.cxx import CHECKS_FILE, base_name, blank, defined_kernels, splice
-from cuplate.dtypes import DTYPES
 from cuplate.errors import CacheWarning, CompileError, KernelNotFoundError
 from cuplate.headers import is_cuda_header
+from cuplate.instead import instead_of_header, instead_of_name
 from cuplate.key import Key
 
 if TYPE_CHECKING:
@@ -311,16 +311,15 @@ _UNLOCATED = re.compile(
 _AT_END = re.compile(r"At end of source: error(?: #[\w-]+)?: (?P<message>.*)")
 _NAME_MAP = "__nv_name_map"
 _FROM_CALL = re.compile(r'static assertion failed with "cuplate: (?P<text>.*)"\Z')
-_HEADER_OF = {
-    **{d.ctype: d.header for d in DTYPES.values() if d.header},
-    **dict.fromkeys(("half", "half2", "__half2", "__half_raw"), "cuda_fp16.h"),
-    **dict.fromkeys(("nv_bfloat16", "nv_bfloat162", "__nv_bfloat162"), "cuda_bf16.h"),
-    **dict.fromkeys(("CUtensorMap",), "cuda.h"),
-    **dict.fromkeys(("int8_t", "int16_t", "int32_t", "int64_t"), "cuda/std/cstdint"),
-    **dict.fromkeys(("uint8_t", "uint16_t", "uint32_t", "uint64_t", "uintptr_t"), "cuda/std/cstdint"),
-    **dict.fromkeys(("nvcuda", "wmma"), "mma.h"),
-    "cooperative_groups": "cooperative_groups.h",
-}
+# In the words of NVRTC, of g++ and of clang++.
+_UNKNOWN = re.compile(
+    r"(?:identifier|name|namespace) \"(?P<name>[^\"]+)\""
+    r"|'(?P<gcc>\w+)' (?:was not declared|does not name a type|has not been declared)"
+    r"|(?:undeclared identifier|unknown type name) '(?P<clang>\w+)'"
+)
+_OF_STD = re.compile(
+    r"(?:namespace \"std\" has no member|no member named) [\"'](?P<name>\w+)|'(?P<gcc>\w+)' is not a member of 'std'"
+)
 END_OF_SOURCE = -1
 _SHOWN_LOG_LINES = 24
 
@@ -334,6 +333,7 @@ def diagnose(
     directories: Iterable[Path] = (),
     checks: str = "",
     install: str | None = None,
+    compiler: str = "the compiler",
 ) -> CompileError:
     """The error for a log, pointing at the template's line.
 
@@ -353,6 +353,8 @@ def diagnose(
         What was appended to the source, see `cuplate.cxx.parameter_checks`.
     install : str, optional
         What to do when one of CUDA's own headers is missing.
+    compiler : str
+        Who said it, where there are two.
 
     Returns
     -------
@@ -368,7 +370,7 @@ def diagnose(
         return _mismatch(refused, context) if refused and not unnamed else _not_found([*unnamed, *found][0], context)
     first = _most_telling(in_text, context) or _Finding("", 0, _last_line(log))
     return CompileError(
-        f"the compiler refused the rendered source: {first.message}",
+        f"{compiler} refused the rendered source: {first.message}",
         function=source.function,
         **_where(first, source),
         try_=_hint(first, context),
@@ -475,14 +477,16 @@ def _not_found(finding: _Finding, context: _Context) -> KernelNotFoundError:
         reason = f"{name} is not a __global__ function"
     elif name in defined:
         reason = finding.message
+    hint = _name_hint(finding.message, context) if name in defined else None
     listed = ", ".join(defined) or "no __global__ function at all"
+    what = "does not define this kernel" if hint is None else "does not know what the kernel's name names"
     return KernelNotFoundError(
-        "the rendered source does not define this kernel" + (f": {reason}" if reason else ""),
+        f"the rendered source {what}" + (f": {reason}" if reason else ""),
         function=source.function,
         template=source.template_name,
         given=source.entry,
         allowed=f"found: {listed}",
-        try_=_entry_hint(source.entry, defined),
+        try_=hint or _entry_hint(source.entry, defined),
         **{**_common(context), "compiler_log": None},  # it says the same in the words of a name map
     )
 
@@ -520,7 +524,7 @@ def _kernel_line(source: Source) -> int | None:
 def _common(context: _Context) -> dict[str, Any]:
     """What every error about a source ends with; underscored facts are attributes only."""
     source = context.source
-    saved = save(source.text + context.checks, context.key)
+    saved = save(source.text + context.checks)
     return {
         "parameters": ", ".join(f"{name}={value!r}" for name, value in source.parameters) or None,
         "compiler_log": _shown_log(context.log, source),
@@ -551,6 +555,8 @@ def _hint(finding: _Finding, context: _Context) -> str | None:
     message = finding.message
     if found := re.search(r'cannot open source file "([^"]+)"|could not open source file "([^"]+)"', message):
         return _missing_header(found[1] or found[2], context)
+    if found := re.search(r"<([^<>]+)> is not available on the CPU backend", message):
+        return instead_of_header(found[1])
     if named := _name_hint(message, context):
         return named
     if found := re.search(r"too much shared data \((0x[0-9a-f]+) bytes, (0x[0-9a-f]+) max\)", message):
@@ -570,27 +576,32 @@ def _hint(finding: _Finding, context: _Context) -> str | None:
 
 
 def _name_hint(message: str, context: _Context) -> str | None:
-    found = re.search(r'(?:identifier|name|namespace) "([^"]+)"', message)
-    if found is None:
+    if found := _OF_STD.search(message):
+        return instead_of_name(found["name"] or found["gcc"], of_std=True)
+    if (found := _UNKNOWN.search(message)) is None:
         return None
-    if header := _HEADER_OF.get(found[1]):
-        return f"#include <{header}>"
-    if found[1] in dict(context.source.parameters):
-        return f"{{{{ {found[1]} }}}}: a parameter reaches the text only in double braces"
-    return None
+    name = found["name"] or found["gcc"] or found["clang"]
+    if name in dict(context.source.parameters):
+        return f"{{{{ {name} }}}}: a parameter reaches the text only in double braces"
+    return instead_of_name(name)
 
 
 def _missing_header(name: str, context: _Context) -> str:
+    if known := instead_of_header(name):
+        return f"{known} (NVRTC has no standard library)"
     searched = ", ".join(str(d) for d in context.directories) or "no directory"
     if is_cuda_header(name) and context.install:
         return f"{context.install} (searched: {searched})"
     return f'options=Options(include="directory of {os.path.basename(name)}") (searched: {searched})'
 
 
-def save(text: str, key: str) -> str | None:
-    """File that holds the rendered source, readable by its owner only; None when it cannot be written."""
+def save(text: str) -> str | None:
+    """File that holds the rendered source, readable by its owner only; None when it cannot be written.
+
+    It is named by its content, so the same error again makes no further file. Nobody but the system removes them.
+    """
     data = text.encode("utf-8", "surrogatepass")
-    name = f"cuplate-{(key or hashlib.sha256(data).hexdigest())[:16]}.cu"
+    name = f"cuplate-{hashlib.sha256(data).hexdigest()[:16]}.cu"
     path = os.path.join(tempfile.gettempdir(), name)
     try:
         if _holds(path, data):

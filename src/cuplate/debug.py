@@ -88,7 +88,7 @@ def fault(found: str, content: Content, grid: Grid | None, called_as: str) -> Ke
         parameters=content.parameters_text or "none",
         grid=None if grid is None else grid.grid,
         block=None if grid is None else grid.block,
-        rendered_to=save(source.text, content.key.hex),
+        rendered_to=save(source.text),
         try_="compute-sanitizer python ..., which names the template's line\nNumPy arrays: the CPU backend checks them",
         _kernel=source.entry,
         _key=content.key.hex,

@@ -3,9 +3,16 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+import functools
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar, cast
 
-__all__ = ["nearest_name"]
+from cuplate.errors import CuplateError
+
+__all__ = ["named_keywords", "nearest_name"]
+
+F = TypeVar("F", bound=Callable[..., Any])
+__tracebackhide__ = True
 
 
 def nearest_name(given: object, names: Iterable[object]) -> str | None:
@@ -25,3 +32,38 @@ def nearest_name(given: object, names: Iterable[object]) -> str | None:
     folded = {str(name).lower(): str(name) for name in sorted(map(str, names), reverse=True)}
     found = difflib.get_close_matches(str(given).lower(), folded, n=1)
     return folded[found[0]] if found else None
+
+
+def named_keywords(error: type[CuplateError]) -> Callable[[F], F]:
+    """A function whose unknown keywords are an `error` with the nearest name, where Python says TypeError and no more.
+
+    Parameters
+    ----------
+    error : type
+        Of the error; one that is a TypeError too.
+
+    Returns
+    -------
+    callable
+        Decorator. The function keeps its signature, for people and for type checkers; its caller is one frame further.
+    """
+
+    def decorate(function: F) -> F:
+        code = cast("Any", function).__code__
+        known = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+
+        @functools.wraps(function)
+        def checked(*args: Any, **keywords: Any) -> Any:
+            for name in keywords:
+                if name not in known:
+                    near = nearest_name(name, known)
+                    raise error(
+                        f"{function.__name__} has no keyword {name!r}.",
+                        allowed=", ".join(known),
+                        try_=f"{near}=" if near else None,
+                    )
+            return function(*args, **keywords)
+
+        return cast("F", checked)
+
+    return decorate

@@ -154,6 +154,7 @@ class HostBuild:
             key=self.key.hex,
             directories=self.directories,
             checks=self.checks,
+            compiler=f"the CPU backend's compiler ({self.target.compiler.family} {self.target.compiler.version})",
         )
 
     def _ask_cuda_compiler(self) -> None:

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from cuplate import config
 from cuplate.call import Call, check_call
 from cuplate.choice import Choice, Chosen
+from cuplate.compile import Obtained
 from cuplate.content import Content
 from cuplate.cubin import Cubin
 from cuplate.encode import encoder
-from cuplate.errors import ArgumentError
+from cuplate.errors import ArgumentError, CompileError
 from cuplate.grid import Limits, limits_for
 from cuplate.grid import check as check_grid
 from cuplate.indices import check_indices
@@ -114,7 +115,7 @@ class Inspection:
     def inspect(self, *args: Any, arch: str | None = None, **kwargs: Any) -> Report:
         """The receipt of a call; see `cuplate.typing.Specialized.inspect`."""
         call, plan, content, limits, chosen = self._described(args, kwargs, arch)
-        obtained = chosen.variants.obtain(content)
+        obtained = _obtain(chosen.variants, content)
         if plan.grid is not None:
             shared = obtained.cubin.resources.static_shared_bytes or 0
             check_grid(plan.grid, limits, static_shared_bytes=shared, kernel=obtained.cubin.entry, function=self.name)
@@ -144,7 +145,7 @@ class Inspection:
     def compile(self, *args: Any, arch: str | None = None, **kwargs: Any) -> Cubin:
         """The cubin of a call; see `cuplate.typing.Specialized.compile`."""
         described = self._described(args, kwargs, arch)
-        return described.chosen.variants.obtain(described.content).cubin
+        return _obtain(described.chosen.variants, described.content).cubin
 
     def explain(self, *args: Any, arch: str | None = None, **kwargs: Any) -> str:
         """Why a call is a hit or a miss; see `cuplate.typing.Specialized.explain`."""
@@ -152,3 +153,10 @@ class Inspection:
         chosen = described.chosen
         name = self.name if chosen.name == self.name else f"{self.name}, by {chosen.name}"
         return f"{name}: {chosen.variants.nearest(described.content)}"
+
+
+def _obtain(variants: Variants, content: Content) -> Obtained:
+    try:
+        return variants.obtain(content)
+    except CompileError as error:  # who wrote the template has no use for our frames
+        raise error.with_traceback(None) from error.__cause__

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from cuplate.errors import DeclarationError
+from cuplate.hints import named_keywords
 from cuplate.signature import read_signature
 from cuplate.walk import Walk
 
@@ -23,6 +24,7 @@ __all__ = ["specialize"]
 F = TypeVar("F", bound=Callable[..., Any])
 
 
+@named_keywords(DeclarationError)
 def specialize(
     template: str | Path | Inline,
     *,
@@ -137,7 +139,7 @@ def specialize(
         "mutates": mutates, "zeroed": zeroed, "scratch": scratch, "require": require, "when": when,
         "policy": policy,
     }  # fmt: skip
-    scope = sys._getframe(1).f_locals  # string annotations may name classes of the function that decorates
+    scope = sys._getframe(2).f_locals  # string annotations may name classes of the function that decorates
 
     def decorate(function: F) -> Specialized[F]:
         if not callable(function) or not hasattr(function, "__code__"):

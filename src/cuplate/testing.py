@@ -19,6 +19,7 @@ import numpy as np
 from cuplate.binding import Binding
 from cuplate.draw import Drawer, Example, Random, Replayed, with_gaps
 from cuplate.errors import ArgumentError, CuplateError
+from cuplate.hints import named_keywords
 from cuplate.inspection import Inspection
 from cuplate.signature import ArrayArgument, Signature
 
@@ -93,6 +94,7 @@ class Checked:
         )
 
 
+@named_keywords(ArgumentError)
 def check(
     f: Any,
     *,

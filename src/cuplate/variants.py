@@ -90,7 +90,7 @@ class Variants:
             self._seen.clear()
             self._debugged = None
 
-    def store(self) -> cache.Store:
+    def store(self) -> cache.Tier | cache.NoStore:
         """The disk tier of this function."""
         return cache.disk_tier(self.policy)
 
@@ -210,7 +210,7 @@ class Variants:
             return f"never stored: {content.key.reason}"
         found = nearest(content.key.ingredients, self.store().entries(self.name, limit=NEAREST))
         # One that is not among those may be an old one, or another function's.
-        if (found is not None and not found[2]) or self.store().get(content.key.digest, again=True) is not None:
+        if (found is not None and not found[2]) or self.store().peek(content.key.digest) is not None:
             return f"hit: stored as {content.key.hex[:16]}"
         if found is None:
             return "miss: nothing is stored for this function"

@@ -68,7 +68,7 @@ class _Speaker:
         self.called_as = called_as
 
     def error(self, reports: Sequence[Report]) -> KernelError:
-        from cuplate.backend.cpu.reports import listing, text
+        from cuplate.backend.cpu.reports import advice, listing, text
 
         # A race comes before what follows from it: reads of what the other thread has not written yet.
         first, *others = sorted(reports, key=lambda report: report.kind != "data race")
@@ -76,6 +76,7 @@ class _Speaker:
         return KernelError(
             sentence if sentence.startswith(first.kind) else f"{first.kind}: {sentence}",
             template=self.excerpt(first.file, first.line, first.column),
+            try_=advice(first, self.written(first.line)),
             also=listing(others, self.where) or None,
             **self.common(reports),
         )
@@ -100,7 +101,7 @@ class _Speaker:
         return {
             "function": self.source.function,
             "called_as": self.called_as(),
-            "rendered_to": save(self.source.text, self.key.hex),
+            "rendered_to": save(self.source.text),
             "_reports": tuple(reports),
         }
 
@@ -110,10 +111,14 @@ class _Speaker:
             return "at a line that is not known"
         if file not in ("", SOURCE_NAME):
             return f"{file}:{line}"
-        lines = self.source.text.split("\n")
-        written = f": {lines[line - 1].strip()}" if line <= len(lines) else ""
+        written = f": {code}" if (code := self.written(line)) else ""
         origin = self.source.origin(line, column)
         return f"{origin.template}:{origin.line}{written}" if origin is not None else f"rendered line {line}{written}"
+
+    def written(self, line: int) -> str:
+        """A line of the rendered text."""
+        lines = self.source.text.split("\n")
+        return lines[line - 1].strip() if 0 < line <= len(lines) else ""
 
     def excerpt(self, file: str, line: int, column: int = 0) -> str | None:
         origin = self.source.origin(line, column) if line and file in ("", SOURCE_NAME) else None

@@ -23,7 +23,7 @@ from cuplate.compile import Flights
 from cuplate.content import Content
 from cuplate.dispatch import MISSING
 from cuplate.encode import encoder
-from cuplate.errors import ArgumentError, CaptureError, DeviceError, LaunchError
+from cuplate.errors import ArgumentError, CaptureError, CompileError, DeviceError, LaunchError
 from cuplate.grid import Grid
 from cuplate.grid import check as check_grid
 from cuplate.hostpath import HostPath
@@ -235,7 +235,10 @@ class Walk:
         key = choice, target, *self._ready_key(choice, call)
         ready = self._ready.get(key)
         if ready is None:
-            ready = self._make_ready(choice, call, stream, target, key)
+            try:
+                ready = self._make_ready(choice, call, stream, target, key)
+            except CompileError as error:  # who wrote the template has no use for our frames
+                raise error.with_traceback(None) from error.__cause__
         else:
             self.counter.cell.hits += 1
             ready.entry.tick = next_tick()

@@ -186,7 +186,26 @@ def test_a_merge_adds_what_is_missing(filled: DiskTier, tmp_path: Path, kind: ty
     assert seen == [1, 2, 3]
     assert (into.get(key(1)), into.get(key(2)), into.get(key(3))) == (b"mine", *(map(record_of, (2, 3))))
     again = merge(tmp_path / "layer", into)
-    assert (again.kernels, again.present, again.failed) == (0, 3, 0)
+    assert (again.kernels, again.present, again.failed, again.size_bytes) == (0, 3, 0, 0)
+
+
+@pytest.mark.parametrize("kind", [DiskTier, FilesTier])
+@pytest.mark.parametrize("below", [False, True])
+def test_a_merge_is_no_use(filled: DiskTier, tmp_path: Path, kind: type[DiskTier | FilesTier], below: bool) -> None:
+    """It asks what is there; that is nobody's look-up, in the counts and in the listing."""
+    export(filled, tmp_path / "layer")
+    tier = kind(str(tmp_path / "into"))
+    into = Layered(tier, [Layer(tmp_path / "layer")]) if below else tier
+    before = cache.stats().disk.hits
+    for _ in range(3):
+        merge(tmp_path / "layer", into)
+    assert cache.stats().disk.hits == before
+    tier.close()  # which writes uses down
+    assert [listed.uses for listed in tier.listing()] == [0] * len(list(tier.listing()))
+    if not below:
+        assert tier.get(key(1)) is not None
+        tier.close()
+        assert sum(listed.uses for listed in tier.listing()) == 1
 
 
 def record_of(number: int) -> bytes:

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from cuplate import project
-from cuplate.cache import UNLIMITED, CachePolicy
+from cuplate.cache import UNLIMITED, CachePolicy, disk_tier
 from cuplate.config import settings
-from cuplate.errors import SettingError
+from cuplate.errors import CacheWarning, SettingError
 
 
 @pytest.fixture(autouse=True)
@@ -195,3 +195,19 @@ def test_unlimited_is_written_as_a_word(tmp_path: Path) -> None:
     write(tmp_path, *(f'{n} = "unlimited"' for n in ("memory_kernels", "disk_bytes", "time_to_live_s")))
     found = CachePolicy().effective()
     assert found.memory_kernels == found.disk_bytes == found.time_to_live_s == UNLIMITED
+
+
+@pytest.mark.parametrize("where", ["file", "variable", "code"])
+def test_a_warning_about_a_layer_names_who_set_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str) -> None:
+    """The line of the file, the variable, or the code: what there is to change."""
+    policy, source = CachePolicy(), "CUPLATE_LAYERS"
+    if where == "file":
+        file = write(tmp_path, 'layers = ["nothing"]')
+        source = f"{file}:4"
+    elif where == "variable":
+        monkeypatch.setenv("CUPLATE_LAYERS", str(tmp_path / "nothing"))
+    else:
+        policy, source = CachePolicy(layers=[tmp_path / "nothing"]), "policy="
+    with pytest.warns(CacheWarning, match="is not used: .*nothing") as caught:
+        disk_tier(policy).get(bytes(32))
+    assert f"(setting: layers, from {source})." in str(caught[0].message)

@@ -218,6 +218,18 @@ def test_what_was_looked_up_once_recommends_no_size() -> None:
     assert tune(trace([*range(20)] * 2)).settings() == {"memory_kernels": 20}  # which leaves nothing to the disk
 
 
+def test_a_trace_that_is_mostly_first_look_ups_recommends_no_size() -> None:
+    """One hit in twelve would have said: one kernel is enough."""
+    found = tune(trace([*range(11), 10]))
+    assert found.memory is not None and found.memory.enough.size == 1
+    assert found.settings() == {}
+    assert (
+        "at any size 11 of 12 look-ups are the first of a kernel in the memory tier: the trace recommends no size of it"
+        in found.notes
+    )
+    assert "memory_kernels" in tune(trace([*range(11), *range(11)])).settings()
+
+
 def test_what_is_below_the_smallest_disk_is_recommended_as_that(monkeypatch: pytest.MonkeyPatch) -> None:
     """With the default policy, as all fits."""
     monkeypatch.setattr("cuplate.cache.tuning.SMALLEST_DISK_BYTES", 16_000_000)
@@ -303,10 +315,38 @@ def test_entries_that_are_never_used_again_are_named_with_their_cost() -> None:
         ("tile=1", 1040, 0.5),
         ("tile=3", 1040, 0.5),
     }
-    assert "never used again after their compile: 2 entries, 2080 bytes, 1.0 s" in str(found)
+    assert "never used again after their compile: 2 entries, 2080 bytes, 1.0 s\n" in str(found)
+
+
+def test_a_list_that_is_cut_says_so() -> None:
+    """Nine entries, of which eight are shown."""
+    (table,) = [t for t in tune(trace([*range(9)])).tables() if t.title.startswith("never used")]
+    assert table.title.startswith("never used again after their compile: 9 entries, ")
+    assert table.title.endswith("; the dearest 8 of them")
+    assert len(table.rows) == 8
+
+
+def test_entries_that_differ_in_their_arrays_only_are_told_apart() -> None:
+    """By number: of arrays a trace holds nothing."""
+    (table,) = [t for t in tune(trace([1, 2, 3], parameters="tile=16")).tables() if t.title.startswith("never used")]
+    assert [row[1] for row in table.rows] == [f"tile=16 (arrays {n} of 3)" for n in (1, 2, 3)]
+    (table,) = [t for t in tune(trace([1, 2])).tables() if t.title.startswith("never used")]
+    assert {row[1] for row in table.rows} == {"tile=1", "tile=2"}
 
 
 # how it is told -------------------------------------------------------------------------------------------------------
+
+
+def test_the_row_in_force_is_the_one_of_that_size() -> None:
+    """What is in force and larger than all that was played does what the last row does, and is not that row."""
+    policy = {"memory_kernels": 4, "disk_bytes": 1 << 30, "eviction": "least-recently-used"}
+    memory, disk = (
+        t for t in tune(trace([*range(12)] * 4, policy=policy), memory_kernels=1).tables() if "in force" in t.title
+    )
+    assert [(row[0], row[-1]) for row in memory.rows if "in force" in row[-1]] == [("4", "in force")]
+    (marks,) = [row[-1].split(", ") for row in disk.rows if "in force" in row[-1]]
+    assert "as in force" in marks and "in force" not in marks
+    assert "1073741824 bytes" in disk.title
 
 
 def test_the_report_is_text_and_json() -> None:

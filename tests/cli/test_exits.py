@@ -176,7 +176,17 @@ def test_the_version_and_the_help(command: Command, monkeypatch: pytest.MonkeyPa
     assert done.code == 0
     for name in ("info", "ls", "show", "explain", "verify", "prune", "clear", "export", "import", "path"):
         assert f" {name} " in done.out
-    assert "Exit codes" in done.out
+    told = done.out[done.out.index("Exit codes:") :]
+    assert [int(code) for code in re.findall(r"\b\d+\b", told)] == [int(code) for code in Exit]
+
+
+@pytest.mark.parametrize("words", [("--help",), ("cache", "--help"), ("cache", "ls", "--help")])
+def test_no_switch_looks_as_if_it_took_a_value(words: tuple[str, ...]) -> None:
+    """``--json``, and not ``--json <bool>``; what takes a value does."""
+    said = shell(*words).stdout
+    assert "--help" in said
+    assert "bool" not in said.lower()
+    assert ("--directory" in said) is (words[-2:] == ("ls", "--help"))
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="needs a pseudo terminal")

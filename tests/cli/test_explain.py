@@ -97,8 +97,8 @@ def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     sys.modules.pop("cli_explained", None)
 
 
-def test_a_call_is_explained(command: Command, module: str, directory: Path) -> None:
-    """A miss with what differs, code 1; a hit, code 0. Values are Python's, or arrays with a shape, or text."""
+def test_a_call_is_explained(command: Command, module: str, directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A miss with what differs, code 1; a hit, code 0, no use of the entry. Values are Python's, arrays, or text."""
     call = ("explain", f"{module}:f", "x=float32", "--arch", "sm_90", "-d", directory)
     done = command(*call)
     assert (done.code, done.out) == (1, "f: miss: nothing is stored for this function\n")
@@ -112,6 +112,11 @@ def test_a_call_is_explained(command: Command, module: str, directory: Path) -> 
     assert (command(*call, "tile=2").code, command(*call, "tile=2", "--json").json["hit"]) == (0, True)
     assert command("explain", f"{module}:f", "x=float32[33]", "--arch", "sm_90", "-d", directory, "tile=2").code == 0
     assert "label='N'" in command(*call, "tile=2", "label=N").out
+    monkeypatch.setattr("cuplate.variants.NEAREST", 0)  # it is not among the nearest, so it is asked for by its key
+    assert command(*call, "tile=2").code == 0
+    with cache.configure(directory=directory):
+        cache.disk_tier().close()  # which writes uses down
+        assert {entry.uses for entry in cache.disk_tier().listing()} == {0}
 
 
 @pytest.mark.parametrize(

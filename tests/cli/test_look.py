@@ -83,12 +83,12 @@ def test_info_of_what_is_not_there(command: Command, monkeypatch: pytest.MonkeyP
 
 
 def test_path_prints_the_directory_alone(command: Command, monkeypatch: pytest.MonkeyPatch, directory: Path) -> None:
-    """For a shell's substitution; where there is none stdout is empty and the code is 1."""
+    """For a shell's substitution; where there is none stdout is empty and the code is that of `ls`."""
     done = command("path", "-d", directory)
     assert (done.code, done.out, done.err) == (0, f"{directory}\n", "")
     monkeypatch.setenv("CUPLATE_CACHE_DIR", "off")
     done = command("path")
-    assert (done.code, done.out) == (1, "")
+    assert (done.code, done.out) == (command("ls").code, "") == (3, "")
     assert "there is no cache directory" in done.err
 
 
@@ -310,6 +310,7 @@ def test_show_tells_all_of_a_kernel(command: Command, keys: dict[str, str], dire
 def test_show_prints_the_source_as_it_was_compiled(command: Command, keys: dict[str, str]) -> None:
     """And nothing else, so that it can be compiled again."""
     assert command("show", keys["g"], "--source").out == SOURCE
+    assert command("show", keys["g"], "--source", "--json").json == command("show", keys["g"], "--json").json
 
 
 def test_a_record_without_source_says_where_it_is(command: Command, keys: dict[str, str], tmp_path: Path) -> None:

@@ -268,6 +268,17 @@ class DiskTier:
 
         return iter(self._told(lambda reader: list(list_rows(reader, self.directory))) or ())
 
+    def peek(self, key: bytes) -> bytes | None:
+        """As `get`; but it is no use of the entry, and counted nowhere.
+
+        Parameters
+        ----------
+        key : bytes
+            Digest.
+        """
+        blob, _ = self._read(Reader.one, key)
+        return None if blob is None else unseal(key, blob, self._secret)
+
     def sealed(self, key: bytes) -> object:
         """What lies under a key, unchecked; None for nothing. It is no use of the entry.
 

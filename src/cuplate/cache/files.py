@@ -146,6 +146,8 @@ class FilesTier:
             count("disk", misses=not again, errors=errors, seconds=seconds)
         else:
             count("disk", hits=1, read_bytes=len(payload), seconds=seconds)
+            if self._eviction in ("least-recently-used", "least-frequently-used"):
+                self._uses.note(key)
         return payload
 
     def put(self, key: bytes, payload: bytes, *, tag: str = "") -> bool:
@@ -260,6 +262,16 @@ class FilesTier:
             return
         except (OSError, Refused) as error:
             raise unreadable(self.directory, error) from error
+
+    def peek(self, key: bytes) -> bytes | None:
+        """As `get`; but it is no use of the entry, and counted nowhere.
+
+        Parameters
+        ----------
+        key : bytes
+            Digest.
+        """
+        return self._get(key)[0]
 
     def sealed(self, key: bytes) -> object:
         """What lies under a key, unchecked; None for nothing. It is no use of the entry.
@@ -378,8 +390,6 @@ class FilesTier:
         except Exception as error:
             return None, self._trouble(error)
         self._health.well()
-        if self._eviction in ("least-recently-used", "least-frequently-used"):
-            self._uses.note(key)
         return payload, 0
 
     def _file(self, name: str) -> File | None:

@@ -53,10 +53,15 @@ class Layer:
         Key of the seal; with one, a directory that others can write is accepted.
     on_error : str
         As in `cuplate.CachePolicy`.
+    setting : str
+        Where it was set, for warnings: a variable, ``file:line`` of a pyproject.toml, or ``"code"``.
     """
 
-    def __init__(self, directory: str | os.PathLike[str], *, secret: bytes = b"", on_error: str = "warn") -> None:
+    def __init__(
+        self, directory: str | os.PathLike[str], *, secret: bytes = b"", on_error: str = "warn", setting: str = ""
+    ) -> None:
         self.directory = os.fspath(directory)
+        self._setting = "" if not setting else f" (setting: layers, from {setting})"
         self.off: str | None = None
         self._secret, self._on_error = secret, on_error
         self._lock = threading.RLock()
@@ -232,8 +237,8 @@ class Layer:
             self._on_error,
             self.directory,
             "off" if self.off else "error",
-            f"cuplate: the read-only layer {self.directory} {'is not used' if self.off else 'failed'}: {reason} "
-            "(setting: CUPLATE_LAYERS or CachePolicy(layers=...)).",
+            f"cuplate: the read-only layer {self.directory} {'is not used' if self.off else 'failed'}: "
+            f"{reason}{self._setting}.",
         )
 
     def before_fork(self) -> None:
@@ -359,6 +364,13 @@ class Layered:
                     seen.add(found.key)
                     yield found
 
+    def peek(self, key: bytes) -> bytes | None:
+        """Of the writable tier, else of the first layer that has it."""
+        payload = self.top.peek(key)
+        return (
+            payload if payload is not None else next(filter(None, (layer.get(key)[0] for layer in self.layers)), None)
+        )
+
     def sealed(self, key: bytes) -> object:
         """Of the writable tier, else of the first layer that has it."""
         found = (store.sealed(key) for store in self._stores)
@@ -413,7 +425,7 @@ class Exported:
     failed : int
         Entries that could not be stored.
     size_bytes : int
-        Payloads written.
+        Of their payloads.
     toolchains : tuple of str
         Compilers of the kernels.
     """
@@ -540,7 +552,7 @@ def merge(source: Any, into: Any, *, progress: Callable[[int], object] | None = 
             done["present"] += kernel
         elif into.put(key, payload, tag=tag):
             done["kernels"] += kernel
-            done["size_bytes"] += len(payload)
+            done["size_bytes"] += len(payload) * kernel
         else:
             done["failed"] += kernel
         if progress is not None and kernel:
@@ -563,8 +575,8 @@ def _told(compilers: Collection[str]) -> bytes:
 
 
 def _look(store: Any, key: bytes) -> bytes | None:
-    """A payload of a layer or of a tier; what is absent is no miss of anybody's."""
-    return store.get(key)[0] if isinstance(store, Layer) else store.get(key, again=True)
+    """A payload of a layer or of a tier; no use of it, and what is absent is no miss of anybody's."""
+    return store.get(key)[0] if isinstance(store, Layer) else store.peek(key)
 
 
 def _asked_build(store: Any, asked: bytes) -> tuple[int, ...]:

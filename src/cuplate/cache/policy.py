@@ -65,7 +65,7 @@ class CachePolicy:
         Sum of the stored entries in bytes, at least 16 000 000 (16 MB); default 1 GiB; ``UNLIMITED`` for no limit.
         Environment: ``CUPLATE_DISK_BYTES``.
     directory : path, optional
-        Where the disk cache lives, as a full path: neither ``~`` nor ``$NAME`` is expanded; a relative one is taken
+        Where the disk cache lives, a path as it is: neither ``~`` nor ``$NAME`` is expanded; a relative one is taken
         from the working directory of this moment. Default: ``cuplate`` in ``XDG_CACHE_HOME``, else in ``HOME/.cache``,
         else in the ``.cache`` of the home that the user database knows, else nowhere (memory only). Environment:
         ``CUPLATE_CACHE_DIR``, with ``off`` for no disk cache.
@@ -394,6 +394,9 @@ def _check_choice(name: str, value: object) -> None:
         )
 
 
+_PATH = "a path, full or relative"
+
+
 def _check_directory(name: str, value: object) -> None:
     if value is None:
         return
@@ -401,13 +404,13 @@ def _check_directory(name: str, value: object) -> None:
         raise SettingError(f"{name} of a cache policy is not a path.", given=repr(value), allowed="str or os.PathLike")
     text = os.fspath(value)
     if not text or "\0" in text:
-        raise SettingError(f"{name} of a cache policy is not a path.", given=repr(text), allowed="a full path")
+        raise SettingError(f"{name} of a cache policy is not a path.", given=repr(text), allowed=_PATH)
     if text.startswith("~"):
         # Taken literally it would make a directory named "~"; expanded, it would depend on who expands it.
         raise SettingError(
             f"{name} starts with '~', which is not expanded.",
             given=text,
-            allowed="a full path",
+            allowed=_PATH,
             try_=f"{os.path.expanduser(text)} (or ./{text} for a directory of that name)",
         )
 

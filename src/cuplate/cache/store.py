@@ -62,6 +62,10 @@ class Tier(Store, Protocol):
         """Every entry, contents unread; for who looks through a store, so it tells what is wrong: CacheError."""
         ...
 
+    def peek(self, key: bytes) -> bytes | None:
+        """As `get`; but it is no use of the entry, and counted nowhere."""
+        ...
+
     def sealed(self, key: bytes) -> object:
         """What lies under a key, unchecked, or None; no use of it, and it tells what is wrong: CacheError."""
         ...
@@ -137,6 +141,10 @@ class NoStore:
     def listing(self) -> Iterator[Listed]:
         """Nothing."""
         return iter(())
+
+    def peek(self, key: bytes) -> bytes | None:
+        """None."""
+        return None
 
     def sealed(self, key: bytes) -> object:
         """None."""

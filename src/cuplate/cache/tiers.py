@@ -34,8 +34,8 @@ def make_tier(policy: EffectivePolicy) -> Tier | NoStore:
         return top
     from cuplate.cache.layers import Layer, Layered
 
-    layers = (Layer(path, secret=policy.secret, on_error=policy.on_error) for path in policy.layers)
-    return Layered(top, layers)
+    told: dict[str, Any] = {"secret": policy.secret, "on_error": policy.on_error, "setting": policy.source("layers")}
+    return Layered(top, (Layer(path, **told) for path in policy.layers))
 
 
 def _make_top(policy: EffectivePolicy) -> Tier | NoStore:

@@ -83,8 +83,17 @@ class Tier:
 
     @property
     def tells(self) -> bool:
-        """Whether anything was looked up twice; if not, no size is better than another."""
-        return any(point.hits for curve in self.curves for point in curve.points)
+        """Whether a size can be told from it: of the disk by one hit, of memory if half of the look-ups can be hits.
+
+        Where most look-ups of memory are of something new, the smallest size that does as well as the best says how
+        short the trace is, not what the program needs. What goes to the disk has missed memory, so there they may be.
+        """
+        return self.best.hits > 0 and (self.name == "disk" or self.best.hits >= self.best.misses)
+
+    @property
+    def best(self) -> Point:
+        """The fewest misses of any policy and size."""
+        return min((point for curve in self.curves for point in curve.points), key=lambda point: point.misses)
 
     def point(self, choice: Choice) -> Point | None:
         """What a choice comes to; above the curve's end, what its end does. None for a size that was not played."""
@@ -234,13 +243,15 @@ class Tuning:
                 for c in self.causes[:_SHOWN]
             )
             head = ("function", "parameter", "values", "variants", "without it", "for example")
-            yield Table("parameters that cause variants", head, rows, head[2:5])
+            more = f", the first {_SHOWN} of {len(self.causes)}" if len(self.causes) > _SHOWN else ""
+            yield Table(f"parameters that cause variants{more}", head, rows, head[2:5])
         if self.unused:
             size, seconds = sum(u.size_bytes for u in self.unused), sum(u.compile_s for u in self.unused)
             title = f"never used again after their compile: {len(self.unused)} entries, {size} bytes, {seconds:.1f} s"
+            title += f"; the dearest {_SHOWN} of them" if len(self.unused) > _SHOWN else ""
             rows = tuple(
-                (u.function, u.parameters or "-", u.arch, str(u.size_bytes), f"{u.compile_s:.2f}", u.key[:16])
-                for u in self.unused[:_SHOWN]
+                (u.function, named, u.arch, str(u.size_bytes), f"{u.compile_s:.2f}", u.key[:16])
+                for u, named in zip(self.unused[:_SHOWN], _told_apart(self.unused), strict=False)
             )
             head = ("function", "parameters", "arch", "bytes", "compile s", "key")
             yield Table(title, head, rows, head[3:5])
@@ -259,10 +270,21 @@ class Tuning:
         return json.dumps(self.figures(), indent=2)
 
 
+def _told_apart(unused: Sequence[Unused]) -> Iterator[str]:
+    """The parameters of each; kernels that differ in their arrays, of which a trace holds nothing, are numbered."""
+    alike = Counter((u.function, u.parameters, u.arch) for u in unused)
+    seen: Counter[tuple[str, str, str]] = Counter()
+    for u in unused:
+        this = (u.function, u.parameters, u.arch)
+        seen[this] += 1
+        yield (u.parameters or "-") + (f" (arrays {seen[this]} of {alike[this]})" if alike[this] > 1 else "")
+
+
 def _marks(tier: Tier, policy: str, point: Point) -> str:
     """What there is to say of a point."""
     marks = ["enough"] * (Choice(policy, point.size) == tier.enough)
-    marks += ["in force"] * (policy == tier.in_force.policy and point == tier.point(tier.in_force))
+    in_force = policy == tier.in_force.policy and point == tier.point(tier.in_force)
+    marks += ["in force" if point.size == tier.in_force.size else "as in force"] * in_force  # which may be larger
     marks += ["all fits"] * (point.size >= tier.full)
     return ", ".join(marks)
 
@@ -585,7 +607,11 @@ def _unused(streams: Sequence[Stream], kernels: dict[bytes, Entry]) -> tuple[Unu
 def _silent(*tiers: Tier | None) -> Iterator[str]:
     for tier in tiers:
         if tier is not None and not tier.tells:
-            yield f"nothing was looked up twice in the {tier.name} tier: the trace recommends no size of it"
+            best = tier.best
+            what = "nothing was looked up twice in"
+            if best.hits:
+                what = f"at any size {best.misses} of {best.hits + best.misses} look-ups are the first of a kernel in"
+            yield f"{what} the {tier.name} tier: the trace recommends no size of it"
 
 
 def _notes(streams: Sequence[Stream], entries: dict[bytes, Entry], places: Counter[str | None]) -> Iterator[str]:

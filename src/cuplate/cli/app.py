@@ -8,10 +8,11 @@ import typer
 
 import cuplate
 from cuplate.cli import cache
+from cuplate.cli.flags import Group
 
 __all__ = ["app"]
 
-app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False)
+app = typer.Typer(cls=Group, no_args_is_help=True, pretty_exceptions_enable=False)
 app.add_typer(cache.app, name="cache")
 
 

@@ -29,7 +29,7 @@ class Exit(IntEnum):
     FOUND = 1  # something is wrong, or what was asked for is not there
     USAGE = 2  # typer's own for a wrong option as well
     STORE = 3  # there is no store, or it cannot be read or written
-    LACKING = 4  # typer or rich is not installed
+    LACKING = 4  # typer or rich is not installed, or matplotlib for a picture
     INTERRUPTED = 130
     PIPE = 141  # who read the output has gone; what a shell says of a program that SIGPIPE ended
 

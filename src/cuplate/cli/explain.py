@@ -13,7 +13,6 @@ from typing import Annotated, Any
 
 import typer
 
-from cuplate.arguments import ArraySpec
 from cuplate.cache.listing import nearest
 from cuplate.cli import screen
 from cuplate.cli.exits import Exit, Stop
@@ -96,6 +95,8 @@ def _argument(text: str) -> tuple[str, Any]:
         if described is None or described["dtype"] not in DTYPES:
             return name, value
         shape = tuple(int(size) for size in described["shape"].split(",") if size.strip())
+        from cuplate.arguments import ArraySpec  # which needs jinja2, as looking must not
+
         return name, ArraySpec(shape, described["dtype"])
 
 

@@ -138,7 +138,7 @@ def path(directory: Directory = None, secret_file: SecretFile = None) -> None:
     """The cache directory and nothing else, for $(cuplate cache path)."""
     with opened(directory, secret_file, made=False) as store:
         if store.policy.directory is None:
-            raise Stop(Exit.FOUND, f"there is no cache directory ({store.own.state()}).")
+            raise Stop(Exit.STORE, f"there is no cache directory ({store.own.state()}).")
         sys.stdout.flush()
         sys.stdout.buffer.write(os.fsencode(store.policy.directory) + b"\n")  # a name need not be text
 
@@ -269,7 +269,9 @@ def show(
     key: Key,
     directory: Directory = None,
     secret_file: SecretFile = None,
-    source: Annotated[bool, typer.Option("--source", help="The rendered CUDA C++ and nothing else.")] = False,
+    source: Annotated[
+        bool, typer.Option("--source", help="The rendered CUDA C++ and nothing else; --json has it in its object.")
+    ] = False,
     cubin_file: Annotated[
         Path | None,
         typer.Option("--cubin", metavar="FILE", help="Write the code there, for nvdisasm and cuobjdump; - is stdout."),
@@ -288,11 +290,11 @@ def show(
             _write(cubin_file, cubin.code)
         if source and not cubin.source:
             raise Stop(Exit.FOUND, _NO_SOURCE)
-        if source:
-            _print_source(cubin.source)
-        elif json:
+        if json:  # which has the source too
             ingredients = [{"name": name, "value": value} for name, value in cubin.ingredients]
             screen.emit(**_fields(entry), ingredients=ingredients, log=cubin.log, source=cubin.source or None)
+        elif source:
+            _print_source(cubin.source)
         elif cubin_file is None:
             _print_entry(entry, cubin)
 

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-__all__ = ["Other", "Report", "listing", "text"]
+__all__ = ["Other", "Report", "advice", "listing", "text"]
 
 # Reports are shown up to this many; a kernel with more kinds of faults is read from the first anyway.
 SHOWN = 20
 
 Where = Callable[[str, int, int], str]
+_UPDATE = re.compile(r"\+\+|--|(?:[-+*/%&|^]|<<|>>)=")
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +125,31 @@ def listing(reports: Sequence[Report], where: Where | None = None, *, limit: int
     lines = [text(report, where) for report in known[:limit]]
     more = len(known) - len(lines) + dropped
     return "\n".join([*lines, f"and {more} more"] if more else lines)
+
+
+def advice(report: Report, written: str = "") -> str | None:
+    """What to try; None where the sentence says all there is to say.
+
+    Parameters
+    ----------
+    report : Report
+    written : str
+        The line of the source.
+    """
+    if report.kind == "never written":
+        return (
+            "a grid and a block that reach every element (tiles=, grid=, block=), a write on every path of the kernel; "
+            f'zeroed="{report.array}" if the rest is to be 0'
+        )
+    other = report.other
+    if report.kind != "data race" or other is None:
+        return None
+    if (other.file, other.line) == (report.file, report.line) and _UPDATE.search(written):
+        atomic = f"atomicAdd(&{_element(report)}, ...)"
+        return f"{atomic} or its kind, if several threads update one element; else a barrier before it"
+    if report.block is not None and other.block != report.block:
+        return "an atomic operation, or two kernels: no barrier orders two blocks"
+    return None
 
 
 def _plain(file: str, line: int, column: int = 0) -> str:

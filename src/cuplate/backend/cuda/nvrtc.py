@@ -421,15 +421,16 @@ def build(
     except ToolchainError:
         raise
     except Exception as error:
+        log = _log_of(error)
         raise diagnose(
-            _log_of(error),
+            log,
             source,
             options=options.canonical(),
             key=key,
             directories=directories,
             checks=checks,
             install=_INSTALL,
-        ) from error
+        ) from None if log else error  # which says the same in the compiler's names
     seconds = time.perf_counter() - start
     _check_code(code, entry, source, log, options, key)
     return Cubin(
@@ -559,7 +560,7 @@ def ptx(source: Source, options: Options, arch: str, directories: Sequence[Path]
     except _RawFailure as failure:
         raise diagnose(
             str(failure), source, options=options.canonical(), directories=directories, install=_INSTALL
-        ) from failure
+        ) from None
 
 
 class _RawFailure(Exception):
