@@ -1,6 +1,7 @@
 """A GPU that records: everything above the driver runs as it is, NVRTC included, and nothing is computed.
 
-`install` puts a fake ``cupy`` and a fake ``cuplate.backend.cuda.device`` where the walk looks for them. Arrays are
+`install` puts a fake ``cupy`` and a fake ``cuplate.backend.cuda.device`` where the walk looks for them, and
+`install_torch` a fake ``torch`` beside them. Arrays are
 NumPy arrays at made-up addresses, so that shapes, strides, views and overlaps are NumPy's own.
 """
 
@@ -280,6 +281,149 @@ def install(monkeypatch: pytest.MonkeyPatch, devices: int = 1) -> Gpu:
     monkeypatch.setattr(owners, "_BY_TYPE", {})
     monkeypatch.setattr(front._process, "memory", None)
     return gpu
+
+
+class Tensor:
+    """Looks like ``torch.Tensor`` to the owner and to the generated code; whatever it says can be changed in place.
+
+    Attributes
+    ----------
+    host : numpy.ndarray
+        Shape, strides and dtype.
+    address : int or Exception
+        What ``data_ptr()`` gives, or raises.
+    tangent : bool
+        Whether it is a dual of forward mode.
+    """
+
+    gpu: Gpu  # set by `install_torch`, in a subclass of its own
+
+    def __init__(self, host: np.ndarray[Any, Any], address: int | Exception, device: int = 0) -> None:
+        self.host, self.address, self.index = host, address, device
+        self.is_cuda, self.is_nested, self.layout = True, False, "strided"
+        self.requires_grad = self.negative = self.conjugate = self.inference = self.tangent = False
+        self._version = 0
+
+    @property
+    def dtype(self) -> Any:
+        """One object a dtype, as with torch."""
+        return getattr(self.gpu.torch, str(self.host.dtype))
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Sizes."""
+        return self.host.shape
+
+    @property
+    def device(self) -> Any:
+        """Kind and number, which can be compared and hashed."""
+        return _Device("cuda" if self.is_cuda else "cpu", self.index)
+
+    def get_device(self) -> int:
+        """Its number."""
+        return self.index
+
+    def numel(self) -> int:
+        """Elements."""
+        return self.host.size
+
+    def stride(self) -> tuple[int, ...]:
+        """In elements."""
+        return tuple(s // self.host.itemsize for s in self.host.strides)
+
+    def is_contiguous(self) -> bool:
+        """Whether it is packed by rows."""
+        return bool(self.host.flags.c_contiguous)
+
+    def is_neg(self) -> bool:
+        """Whether it is a lazy negative view."""
+        return self.negative
+
+    def is_conj(self) -> bool:
+        """Whether it is a lazy conjugate view."""
+        return self.conjugate
+
+    def is_inference(self) -> bool:
+        """Whether it has no version."""
+        return self.inference
+
+    def data_ptr(self) -> int:
+        """Its address, if it has one."""
+        if isinstance(self.address, Exception):
+            raise self.address
+        return self.address
+
+
+@dataclass(frozen=True)
+class _Device:
+    type: str
+    index: int
+
+
+@dataclass(frozen=True)
+class _Dtype:
+    name: str
+
+    def __str__(self) -> str:
+        return f"torch.{self.name}"
+
+
+def install_torch(monkeypatch: pytest.MonkeyPatch, gpu: Gpu) -> Any:
+    """Put a fake ``torch`` in place for one test, also where the real one is installed.
+
+    Returns
+    -------
+    module
+        With ``make(shape, dtype)`` for tensors, and what a test may set: ``grads``, ``modes``, ``transform``, and
+        ``autograd.forward_ad._current_level``.
+    """
+    torch: Any = ModuleType("torch")
+    gpu.torch = torch
+    torch.Tensor = type("Tensor", (Tensor,), {"__module__": "torch", "gpu": gpu})
+    torch.nn = SimpleNamespace(Parameter=type("Parameter", (torch.Tensor,), {"__module__": "torch.nn.parameter"}))
+    torch.strided = "strided"
+    for name in ("float32", "float64", "int32", "uint64", "complex64"):
+        setattr(torch, name, _Dtype(name))
+    torch.grads, torch.modes, torch.transform = True, 0, None
+    torch.is_grad_enabled = lambda: torch.grads
+    torch.inference_mode = contextlib.nullcontext
+    torch.compiler = SimpleNamespace(disable=lambda function: function)
+
+    def make(shape: Any, dtype: str = "float32", device: int = 0) -> Any:
+        host = np.zeros(shape, dtype)
+        return torch.Tensor(host, gpu.new_address(host.nbytes), device)
+
+    def empty(shape: Any, dtype: Any = torch.float32, device: str = "cpu") -> Any:
+        if device != "cpu" and shape != (2, 3):  # a size that only a trial asks for
+            gpu.log.append(Note("empty", gpu.current, shape=tuple(shape), stream=gpu.stream))
+        made = make(shape, dtype.name, gpu.current)
+        made.is_cuda = device != "cpu"
+        return made
+
+    def increment(tensor: Any) -> None:
+        assert not tensor.inference, "an inference tensor has no version"
+        tensor._version += 1
+
+    torch.make, torch.empty = make, empty
+    forward = SimpleNamespace(
+        _current_level=-1, unpack_dual=lambda tensor: SimpleNamespace(tangent=True if tensor.tangent else None)
+    )
+    torch.autograd = SimpleNamespace(forward_ad=forward, graph=SimpleNamespace(increment_version=increment))
+    torch.cuda = SimpleNamespace(
+        is_current_stream_capturing=lambda: gpu.stream in gpu.capturing,
+        stream=lambda stream: gpu.on_stream(stream),
+        ExternalStream=lambda pointer, device: pointer,
+        Stream=type("Stream", (), {}),
+    )
+    torch._C = SimpleNamespace(
+        _len_torch_dispatch_stack=lambda: torch.modes,
+        _functorch=SimpleNamespace(maybe_current_level=lambda: torch.transform),
+        _cuda_getCurrentRawStream=lambda device: gpu.stream,
+        _cuda_getDevice=lambda: gpu.current,
+        _dynamo=SimpleNamespace(guards=SimpleNamespace(), eval_frame=SimpleNamespace()),
+    )
+    monkeypatch.setitem(sys.modules, "torch", torch)
+    return torch
 
 
 def _cupy(gpu: Gpu) -> Any:

@@ -29,6 +29,7 @@ arguments encode
 solve layout
 binding
 plan
+idiom
 dispatch
 render
 cubin seal

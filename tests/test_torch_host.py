@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from cuplate import ArgumentError, DeviceError, DtypeError, LayoutError, cache
+from cuplate.backend import owners
 from cuplate.kernels import matmul_epilogue
 
 torch: Any = pytest.importorskip("torch")
@@ -110,3 +111,123 @@ def test_without_gradients_a_parameter_is_an_array(operands: tuple[Any, Any, Any
     with torch.no_grad():
         made = matmul_epilogue(a.clone().requires_grad_(), b, bias, relu=True)
     torch.testing.assert_close(made.double(), expected(*operands), rtol=1e-5, atol=1e-5)
+
+
+# what the generated code for CUDA tensors relies on (`cuplate.idiom`), as far as torch shows it without a GPU ---------
+
+
+def answers(tensor: Any) -> bool:
+    """Whether a tensor gets through what the generated code asks: shape, packedness, an address that is not 0."""
+    try:
+        return bool(tensor.shape and tensor.is_contiguous() and tensor.data_ptr())
+    except Exception:
+        return False
+
+
+@pytest.mark.filterwarnings("ignore")  # sparse and nested tensors announce themselves
+def test_tensors_without_plain_memory_do_not_answer() -> None:
+    """Sparse, nested, zero, freed, fake; and what torch.func passes: one question at least fails or gives 0."""
+    x = torch.ones(4, 4)
+    freed = x.clone()
+    freed.untyped_storage().resize_(0)
+    assert answers(x)
+    for tensor in (
+        x.to_sparse(),
+        x.to_sparse_csr(),
+        torch.nested.nested_tensor([torch.ones(2), torch.ones(3)]),
+        torch._efficientzerotensor(4),
+        freed,
+        FakeTensorMode().from_tensor(x),
+    ):
+        assert not answers(tensor), tensor.layout
+    seen: list[bool] = []
+
+    def look(t: Any) -> Any:
+        seen.append(answers(t))
+        return t.sum()
+
+    torch.func.vmap(look)(x)
+    torch.func.grad(look)(x)
+    torch.func.jvp(look, (x,), (x,))
+    torch.func.functionalize(look)(x)
+    assert seen == [False] * 4
+
+
+def test_states_of_torch_show_where_the_generated_code_looks() -> None:
+    """A level of forward mode, a mode of the dispatcher, a transform of torch.func; and none of them."""
+    from torch.autograd import forward_ad
+
+    modes, transform = torch._C._len_torch_dispatch_stack, torch._C._functorch.maybe_current_level
+
+    def state() -> tuple[bool, bool, bool]:
+        return forward_ad._current_level >= 0, bool(modes()), transform() is not None
+
+    seen: list[Any] = [state()]
+    with forward_ad.dual_level():
+        seen.append(state())
+    with FakeTensorMode():
+        seen.append(state())
+    torch.func.grad(lambda t: seen.append(state()) or t.sum())(torch.ones(2))
+    assert seen == [(False,) * 3, (True, False, False), (False, True, False), (False, False, True)] and not any(state())
+
+
+def test_torch_is_told_below_its_layer_where_that_works(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Versions go up by one, inference tensors are left alone; with another torch the public way does the same."""
+    owner = owners._Torch()
+    below = owner._incrementer()
+    assert below is torch._C._increment_version
+    for broken in (None, lambda arrays: None):
+        with monkeypatch.context() as patched:
+            patched.setattr(torch._C, "_increment_version", broken)
+            public = owner._incrementer()
+        assert public is not broken
+        with torch.inference_mode():
+            untold = torch.ones(2)
+        told = torch.ones(2)
+        for increment in (below, public):
+            increment((told, untold))
+        assert told._version == 2
+
+
+def test_outputs_are_made_below_torchs_layer_where_that_gives_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What torch's compiler uses is tried; what gives another tensor, or is not there, is left alone."""
+    owner, guards = owners._Torch(), torch._C._dynamo.guards
+    whole = torch.empty
+    monkeypatch.setattr(torch, "empty", lambda shape, *, dtype, device: whole(shape, dtype=dtype))  # as if on a GPU
+    host = guards._empty_strided_cpu
+    for known, taken in (
+        (host, True),
+        (lambda shape, strides, dtype: host((3, 2), (2, 1), dtype), False),
+        (lambda shape, strides, dtype: host(shape, (1, 2), dtype), False),
+        (lambda shape, strides, dtype: host(shape, strides, torch.float64), False),
+        (None, False),
+    ):
+        monkeypatch.setattr(guards, "_empty_strided_cuda", known)
+        make = owner.maker()
+        assert (make is known) == taken
+        made = make((2, 5), (5, 1), torch.float16)
+        assert made.shape == (2, 5) and made.dtype == torch.float16 and made.is_contiguous()
+    with torch.inference_mode():
+        assert host((2, 5), (5, 1), torch.float16).is_inference()
+
+
+def test_code_that_is_left_alone_is_not_compiled() -> None:
+    """Nor what it calls: torch.compile sees the frame and steps over it."""
+
+    def below(t: Any) -> Any:
+        return t + 1
+
+    def hot(t: Any) -> Any:
+        return below(t)
+
+    hot.__dict__["_torchdynamo_disable"] = True
+    owners._untraced_code(hot.__code__)
+    compiled: list[Any] = []
+
+    def backend(graph: Any, examples: Any) -> Any:
+        compiled.append(graph)
+        return graph.forward
+
+    call = torch.compile(lambda t: hot(t * 2) * 3, backend=backend)
+    assert torch.equal(call(torch.ones(3)), torch.full((3,), 9.0))
+    assert len(compiled) == 2

@@ -17,8 +17,9 @@ from dataclasses import dataclass
 from types import FunctionType
 from typing import Any
 
+from cuplate.idiom import CUPY, TORCH, Idiom
 from cuplate.plan import Recipe
-from cuplate.signature import ArrayArgument, Signature
+from cuplate.signature import Signature
 
 __all__ = [
     "MISSING",
@@ -58,6 +59,7 @@ def dispatcher(
     several_devices: bool = False,
     repeats: bool = False,
     asked: Collection[str] = (),
+    idioms: Sequence[Idiom] = (CUPY,),
 ) -> FunctionType:
     """The function that users call.
 
@@ -66,15 +68,18 @@ def dispatcher(
     signature : Signature
     namespace : dict
         Becomes the function's globals. Read on the hot path: ``_plans`` (plan key to plan), ``_cold``, ``_missing``,
-        ``_again``, ``_listeners``, ``_value_key`` and, with `several_devices`, ``_current_device``.
+        ``_again``, ``_listeners``, ``_value_key``, and what the idioms name.
     aligned : sequence of (str, int)
         Array arguments whose alignment (bytes) the kernel asks for; the answers are in the key.
     several_devices : bool
         True puts the arrays' devices and the current one into the key; with one GPU they cannot differ.
     repeats : bool
-        True looks for a call of the very same objects first, see `same_call`; the function must be `repeatable`.
+        True looks for a call of the very same objects first, see `same_call`; the function must be `repeatable`, and
+        only CuPy's arrays can be told so.
     asked : collection of str
         Parameters of which it matters whether the caller gave them: left out, they are `MISSING`, not their default.
+    idioms : sequence of Idiom
+        Of the libraries whose arrays are looked up. With several, the class of the first array says which.
 
     Returns
     -------
@@ -98,22 +103,44 @@ def dispatcher(
     for p in signature.parameters:
         heads.append(f"{p.name}={f'_default_{p.name}' if f'_default_{p.name}' in defaults else '_missing'}")
     heads += ["out=None", "stream=None", "**_unknown"]
-    run = ", ".join(["_plan", "out", *arguments])
-    lines = [
-        f"def {signature.function}({', '.join(heads)}):",
-        *(f"    {line}" for line in (_repeat_lines(signature, several_devices) if repeats else ())),
-        "    try:",
-        f"        _plan = _plans[{_plan_key(signature, aligned, several_devices)}]",
-        "    except _absent:",
-        "        _plan = None",  # and leave the handler, or an error of the cold path would drag the look-up's along
-        "    if _plan is not None and stream is None and not (_more or _unknown or _listeners):",
-        f"        _result = _plan[0]({run})",
-        "        if _result is not _again:",
-        *(f"            {line}" for line in (_note_lines(signature) if repeats else ())),
-        "            return _result",
-        f"    return _cold(_more, _unknown, {', '.join([*arguments, *parameters, 'out', 'stream'])})",
-    ]
+    run = f"_plan[0]({', '.join(['_plan', 'out', *arguments])})"
+    cold = f"return _cold(_more, _unknown, {', '.join([*arguments, *parameters, 'out', 'stream'])})"
+    lines = [f"def {signature.function}({', '.join(heads)}):"]
+    if TORCH in idioms:
+        found = _look_up_lines(signature, aligned, several_devices, TORCH, run)
+        if CUPY in idioms:
+            lines.append(f"    if {signature.arrays[0].name}.__class__ in _tensors:")
+            lines += [f"        {line}" for line in (*found, cold)]
+        else:
+            lines += [f"    {line}" for line in found]
+    if CUPY in idioms:
+        lines += [f"    {line}" for line in (_repeat_lines(signature, several_devices) if repeats else ())]
+        note = _note_lines(signature) if repeats else []
+        lines += [f"    {line}" for line in _look_up_lines(signature, aligned, several_devices, CUPY, run, note)]
+    lines.append(f"    {cold}")
     return _make("\n".join(lines) + "\n", signature.function, namespace)
+
+
+def _look_up_lines(
+    signature: Signature,
+    aligned: Sequence[tuple[str, int]],
+    several_devices: bool,
+    idiom: Idiom,
+    run: str,
+    note: Sequence[str] = (),
+) -> list[str]:
+    """Find the plan of a call and run it."""
+    return [
+        "try:",
+        f"    _plan = _plans[{_plan_key(signature, aligned, several_devices, idiom)}]",
+        f"except {idiom.unfit}:",
+        "    _plan = None",  # and leave the handler, or an error of the cold path would drag the look-up's along
+        "if _plan is not None and stream is None and not (_more or _unknown or _listeners):",
+        f"    _result = {run}",
+        "    if _result is not _again:",
+        *(f"        {line}" for line in note),
+        "        return _result",
+    ]
 
 
 def repeatable(signature: Signature) -> bool:
@@ -180,7 +207,7 @@ def _repeat_lines(signature: Signature, several_devices: bool) -> list[str]:
         f"    {', '.join(fields)}, _device, _entry, _config, _kernel, _before, _p_out, _after, _make_out = _same",
         f"    if ({' and '.join(tests)}):",
     ]
-    inner = _stream_lines(several_devices)
+    inner = _stream_lines(CUPY, several_devices)
     if signature.outputs:
         inner += ["_out = out", "if out is None:", "    _out = _empty(*_make_out)", "    _p_out = _out.data.ptr"]
         launch += ", _p_out, *_after"
@@ -217,29 +244,30 @@ def _note_lines(signature: Signature) -> list[str]:
 
 
 def key_function(
-    signature: Signature, namespace: dict[str, Any], aligned: Sequence[tuple[str, int]], *, several_devices: bool
+    signature: Signature,
+    namespace: dict[str, Any],
+    aligned: Sequence[tuple[str, int]],
+    *,
+    several_devices: bool,
+    idiom: Idiom = CUPY,
 ) -> FunctionType:
     """A function of all arguments and parameters that gives the plan key which `dispatcher` looks up."""
     names = [*(a.name for a in signature.arguments), *(p.name for p in signature.parameters)]
-    text = f"def _key_of({', '.join(names)}):\n    return {_plan_key(signature, aligned, several_devices)}\n"
+    text = f"def _key_of({', '.join(names)}):\n    return {_plan_key(signature, aligned, several_devices, idiom)}\n"
     return _make(text, "_key_of", namespace)
 
 
-def _plan_key(signature: Signature, aligned: Sequence[tuple[str, int]], several_devices: bool) -> str:
+def _plan_key(signature: Signature, aligned: Sequence[tuple[str, int]], several_devices: bool, idiom: Idiom) -> str:
     """Python text of the plan key: one flat tuple of what a plan depends on.
 
-    Arrays enter by dtype, shape and packedness; only CuPy's arrays have ``_c_contiguous``, so any other library's array
-    takes the cold path. Parameters enter by value and type, since ``True == 1 == 1.0``; floats by their bits.
+    Arrays enter by what their library's idiom says; the first by its class too, which keeps the libraries apart.
+    Parameters enter by value and type, since ``True == 1 == 1.0``; floats by their bits.
     """
     parts: list[str] = []
     for i, argument in enumerate(signature.arrays):
         n = argument.name
-        facts = f"{n}.dtype, {_shape_key(argument)}, {n}._c_contiguous"
-        if several_devices:
-            facts += f", {n}.data.device_id"
-        facts += "".join(f", {n}.data.ptr % {size} == 0" for name, size in aligned if name == n)
-        if i == 0:
-            facts = f"{n}.__class__, {facts}"
+        facts = idiom.facts(argument, several_devices=several_devices, first=i == 0)
+        facts += "".join(f", {idiom.pointer(n)} % {size} == 0" for name, size in aligned if name == n)
         if argument.optional:
             parts.append(f"None if {n} is None else ({facts})")
         else:
@@ -248,20 +276,8 @@ def _plan_key(signature: Signature, aligned: Sequence[tuple[str, int]], several_
         by_bits = p.kind in ("float", "any", "list") or any(isinstance(value, float) for value in p.allowed)
         parts.append(f"_value_key({p.name})" if by_bits else f"{p.name}.__class__, {p.name}")
     if several_devices:
-        parts.append("_current_device()")
+        parts.append(f"{idiom.current_device}()")
     return ", ".join(parts) + "," if parts else "()"  # neither arrays nor parameters: one plan
-
-
-def _shape_key(argument: ArrayArgument) -> str:
-    """Python text of what stands for an array's shape in the plan key.
-
-    CuPy makes a tuple at each ``.shape``. Of an array with one or two axes that is not empty, rank, length and size say
-    as much in two thirds of the time; empty arrays never enter the hot path.
-    """
-    n = argument.name
-    if any(axis.folded for axis in argument.axes) or len(argument.axes) not in (1, 2):
-        return f"{n}.shape"
-    return f"{n}.ndim, {n}.size" if len(argument.axes) == 1 else f"{n}.ndim, len({n}), {n}.size"
 
 
 @dataclass(frozen=True, slots=True)
@@ -298,43 +314,50 @@ class RunnerShape:
 
 
 def runner(
-    signature: Signature, shape: RunnerShape, namespace: dict[str, Any], *, several_devices: bool = False
+    signature: Signature,
+    shape: RunnerShape,
+    namespace: dict[str, Any],
+    *,
+    several_devices: bool = False,
+    idiom: Idiom = CUPY,
 ) -> Runner:
-    """The function that runs a plan of `shape` on CuPy arrays of one device.
+    """The function that runs a plan of `shape` on arrays of one library and device.
 
     A plan is the flat tuple that `plan_values` makes. The text allocates the outputs (or checks a given one), finds the
     current stream and launches; it makes no check that the plan key has made already.
     """
     name = f"_run_{signature.function}"
     head = f"def {name}({', '.join(['_plan', 'out', *(a.name for a in signature.arguments)])}):"
-    lines = [head, *(f"    {line}" for line in _runner_lines(shape, several_devices))]
+    lines = [head, *(f"    {line}" for line in _runner_lines(shape, several_devices, idiom))]
     return _make("\n".join(lines) + "\n", name, namespace)
 
 
-def _runner_lines(shape: RunnerShape, several_devices: bool) -> list[str]:
+def _runner_lines(shape: RunnerShape, several_devices: bool, idiom: Idiom) -> list[str]:
     """The body of a runner."""
     integers = [f"_i{i}" for i, (kind, _) in enumerate(shape.recipes) if kind == "int"]
     fields = ["_run", "_entry", "_config", "_kernel", "_owner_class", *integers]
     for name in (*shape.outputs, *shape.scratch):
-        fields += [f"_shape_{name}", f"_dtype_{name}", f"_bytes_{name}"]
+        fields += idiom.sized(name)
     fields += [f"_bytes_{n}" for n in shape.present]
     lines = [f"{', '.join(fields)} = _plan"]
     add = lines.append
-    for name in shape.present:
-        add(f"_p_{name} = {name}.data.ptr")
-    for name, size in shape.pairs:
-        if name in shape.present:
-            lines += [f"if _p_{name} % {size}:", "    return _again"]
+    pairs = [(name, size) for name, size in shape.pairs if name in shape.present]
+    lines += idiom.addresses(shape.present, [name for name, _ in pairs])
+    for name, size in pairs:
+        lines += [f"if _p_{name} % {size}:", "    return _again"]
     for name in shape.written:
         for other in shape.present:
             if other != name:
                 add(_overlap(name, other, f"-_bytes_{name}"))
                 add("    return _again")
-    lines += _output_lines(shape, several_devices)
+    told = idiom.wrote("out") if len(shape.outputs) == 1 else []
+    if told:
+        add("_given = out is not None")
+    lines += _output_lines(shape, several_devices, idiom)
+    lines += idiom.may_make() if shape.scratch else []
     for name in shape.scratch:
-        add(f"{name} = _empty(_shape_{name}, _dtype_{name})")
-        add(f"_p_{name} = {name}.data.ptr")
-    lines += _stream_lines(several_devices, shape.scratch)
+        lines += idiom.make(name, name)
+    lines += _stream_lines(idiom, several_devices, shape.scratch)
     scalars = [name for kind, name in shape.recipes if kind == "scalar"]
     encoded = {name: f"_encode_{name}({name})" for name in scalars}
     if shape.zeroed:  # a scalar that is refused must be so before anything is zeroed
@@ -352,50 +375,54 @@ def _runner_lines(shape: RunnerShape, several_devices: bool) -> list[str]:
     add(f"    _launch({', '.join(values)})")
     add("except _refused:")  # the cold path tries again, and says what is wrong
     add("    return _again")
+    lines += idiom.wrote(", ".join(shape.written)) if shape.written else []
+    lines += ["if _given:", *(f"    {line}" for line in told)] if told else []
     add(f"return {_returned(shape)}")
     return lines
 
 
-def _stream_lines(several_devices: bool, scratch: Sequence[str] = ()) -> list[str]:
+def _stream_lines(idiom: Idiom, several_devices: bool, scratch: Sequence[str] = ()) -> list[str]:
     """Find the current stream; a kernel that a graph captures is kept, and the scratch that its replays write."""
+    current, captured = idiom.stream(several_devices=several_devices)
     return [
-        f"_stream_pointer = _current_stream({'' if several_devices else 0}).ptr",
+        f"_stream_pointer = {current}",
         "_stream = _streams.get(_stream_pointer) or _wrap_stream(_stream_pointer)",
-        "if _stream_pointer and _is_capturing(_stream_pointer):",
+        f"if _stream_pointer and {captured}:",
         f"    _keep({', '.join(['_entry', *scratch])})",
     ]
 
 
-def _output_lines(shape: RunnerShape, several_devices: bool) -> list[str]:
+def _output_lines(shape: RunnerShape, several_devices: bool, idiom: Idiom) -> list[str]:
     """Allocate the outputs; a single one may be given, and then must be what the plan expects and overlap nothing."""
     if len(shape.outputs) != 1:
         lines = ["if out is not None:", "    return _again"]
+        lines += idiom.may_make() if shape.outputs else []
         for name in shape.outputs:
-            lines += [f"{name} = _empty(_shape_{name}, _dtype_{name})", f"_p_{name} = {name}.data.ptr"]
+            lines += idiom.make(name, name)
         return lines
     (name,) = shape.outputs
-    elsewhere = " or out.data.device_id != _current_device()" if several_devices else ""
+    sizes = [size for pair, size in shape.pairs if pair == name]
     lines = [
         "if out is None:",
-        f"    out = _empty(_shape_{name}, _dtype_{name})",
-        f"    _p_{name} = out.data.ptr",
-        f"elif (out.__class__ is not _owner_class or out.dtype is not _dtype_{name} or {_other_shape(name, shape)}",
-        f"        or not out._c_contiguous{elsewhere}):",
-        "    return _again",
-        "else:",
-        f"    _p_{name} = out.data.ptr",
+        *(f"    {line}" for line in (*idiom.may_make(), *idiom.make(name, "out"))),
+        *idiom.given_out(
+            name,
+            _other_shape(name, shape),
+            several_devices=several_devices,
+            like=next(iter(shape.present), "out"),
+            pair=bool(sizes),
+        ),
         f"    _low = -_bytes_{name}",
     ]
     for other in shape.present:
         lines += [f"    {_overlap(name, other, '_low')}", "        return _again"]
-    for pair, size in shape.pairs:
-        if pair == name:
-            lines += [f"    if _p_{name} % {size}:", "        return _again"]
+    for size in sizes:
+        lines += [f"    if _p_{name} % {size}:", "        return _again"]
     return lines
 
 
 def _other_shape(name: str, shape: RunnerShape) -> str:
-    """Whether ``out`` has another shape than the plan's, which is not empty; see `_shape_key`."""
+    """Whether CuPy's ``out`` has another shape than the plan's, which is not empty; see `cuplate.idiom`."""
     if shape.output_ndim == 1:
         return f"out.ndim != 1 or out.size != _shape_{name}[0]"
     if shape.output_ndim == 2:
@@ -426,8 +453,8 @@ def plan_values(
     head : sequence
         runner, memory entry, launch configuration, kernel, class of the owner's arrays.
     recipes : sequence of Recipe
-    sized : dict of str to (shape, dtype, bytes)
-        Outputs, scratch, and (bytes only) given arrays.
+    sized : dict of str to (shape, dtype, bytes, ...)
+        Outputs, scratch (as `Idiom.sized` lists it), and (bytes only) given arrays.
     """
     values = [*head, *(r.value for r in recipes if r.kind == "int")]
     for name in (*shape.outputs, *shape.scratch):

@@ -8,7 +8,7 @@ from types import FunctionType
 from typing import Any
 
 from cuplate import events
-from cuplate.arguments import product
+from cuplate.arguments import packed_strides, product
 from cuplate.binding import Binding
 from cuplate.cache.counts import HitCounter
 from cuplate.cache.memory import Entry, next_tick
@@ -25,6 +25,7 @@ from cuplate.dispatch import (
     same_call,
 )
 from cuplate.dtypes import DTYPES
+from cuplate.idiom import CUPY, IDIOMS, TORCH, Idiom
 from cuplate.parameters import parameter_key
 from cuplate.plan import Plan, Recipe
 
@@ -59,7 +60,9 @@ class HotPath:
         self._seen: dict[int, int] = {}  # calls by the same key, counted to two
         self._lock = threading.Lock()
         self._several = False
-        self._runners: dict[RunnerShape, Any] = {}
+        self._idioms: frozenset[Idiom] = frozenset()  # of the libraries whose arrays have been passed
+        self._keys: dict[Idiom, Any] = {}  # functions that make a plan key
+        self._runners: dict[tuple[Idiom, RunnerShape], Any] = {}
         self._shapes: dict[Any, RunnerShape] = {}  # by runner
         self._namespace: dict[str, Any] = {
             "__name__": module,
@@ -98,16 +101,18 @@ class HotPath:
         binding, call, plan, recipes, entry, config
             A call that has just been launched, and how.
         """
-        if not self._is_plain(call):
+        idiom = self._idiom(call)
+        if idiom is None:
             return
         with self._lock:
             if binding is not self.binding:
                 return  # the template was read again while this call was under way
-            self._equip(gpu, call.owner)
-            assert call.device is not None
-            if self._several and self._namespace["_current_device"]() != call.device[1]:
+            if not self._equip(gpu, call.owner, idiom):
                 return
-            self._remember(call, plan, recipes, entry, config)
+            assert call.device is not None
+            if self._several and self._namespace[idiom.current_device]() != call.device[1]:
+                return
+            self._remember(call, plan, recipes, entry, config, idiom)
         if entry.value.evicted:  # by another thread, before the plan was there to be forgotten
             self.forget(entry)
 
@@ -115,26 +120,30 @@ class HotPath:
         """Follow a template that was read again: it may ask for other facts, so the key may be another."""
         with self._lock:
             self.binding, self._facts = choice.own.binding, choice.facts
-            self._namespace.pop("_launch", None)
+            self._idioms = frozenset()
             self._runners.clear()
             self._shapes.clear()
             self.clear()
 
-    def _remember(self, call: Call, plan: Plan, recipes: tuple[Recipe, ...], entry: Entry[Any], config: Any) -> None:
+    def _remember(
+        self, call: Call, plan: Plan, recipes: tuple[Recipe, ...], entry: Entry[Any], config: Any, idiom: Idiom
+    ) -> None:
         shape = self._shape(call, plan, recipes)
-        run = self._runners.get(shape)
+        run = self._runners.get((idiom, shape))
         if run is None:
-            run = runner(self.signature, shape, self._namespace, several_devices=self._several)
-            self._runners[shape] = run
+            run = runner(self.signature, shape, self._namespace, several_devices=self._several, idiom=idiom)
+            if idiom is TORCH:
+                self._namespace["_untraced"](run.__code__)
+            self._runners[idiom, shape] = run
             self._shapes[run] = shape
         names = (*(a.name for a in self.signature.arguments), *(p.name for p in self.signature.parameters))
         left_out = self._asked - call.given
-        key = self._namespace["_key_of"](*(MISSING if n in left_out else call.values[n] for n in names))
+        key = self._keys[idiom](*(MISSING if n in left_out else call.values[n] for n in names))
         first = call.values[self.signature.arrays[0].name]  # of the arrays: a scalar may stand before it
         head = (run, entry, config, entry.value.kernel, type(first))
         if len(self.plans) >= PLANS:
             self.plans.clear()
-        self.plans[key] = plan_values(shape, head, recipes, self._sized(call, plan))
+        self.plans[key] = plan_values(shape, head, recipes, self._sized(call, plan, idiom))
 
     def forget(self, entry: Entry[Any]) -> None:
         """Drop every plan that leads to `entry`."""
@@ -181,50 +190,53 @@ class HotPath:
         device = self._namespace["_current_device"]() if self._several else None
         return (*same, device, entry, config, kernel, tuple(before), pointer, tuple(after), make_out)
 
-    def _is_plain(self, call: Call) -> bool:
-        """Whether the hot path's key says all about this call: packed CuPy arrays, no fact asked of an output."""
+    def _idiom(self, call: Call) -> Idiom | None:
+        """Whose idiom says all about this call: packed arrays of one library, no fact asked of an output."""
         arrays = self.signature.arrays
-        if not arrays or arrays[0].optional or call.owner is None or call.owner.name != "cupy":
-            return False
+        if not arrays or arrays[0].optional or call.owner is None:
+            return None
         if any(a is not None and a.size == 0 for a in call.arrays.values()):
-            return False  # the key says nothing of an empty array's other axes
-        given = [call.values[a.name] for a in arrays if call.arrays[a.name] is not None] + list(call.outputs.values())
+            return None  # CuPy's key says nothing of an empty array's other axes
         outputs = {o.name for o in self.signature.outputs}
-        return all(getattr(v, "_c_contiguous", False) for v in given) and not any(
-            f.array in outputs and f.name == "aligned" for f in self._facts
-        )
+        if any(f.array in outputs and f.name == "aligned" for f in self._facts):
+            return None
+        given = [call.values[a.name] for a in arrays if call.arrays[a.name] is not None] + list(call.outputs.values())
+        owner: Any = call.owner
+        idiom = IDIOMS.get(owner.name)
+        return idiom if idiom is not None and all(map(owner.is_plain, given)) else None
 
-    def _equip(self, gpu: Any, owner: Any) -> None:
-        """Give the generated code the names that exist only with CuPy and a driver; once, under the lock."""
-        if "_launch" in self._namespace:
-            return
+    def _equip(self, gpu: Any, owner: Any, idiom: Idiom) -> bool:
+        """Give the generated code the names that exist only with a library and a driver; once, under the lock.
+
+        False where this version of the library lacks one of them.
+        """
+        if idiom in self._idioms:
+            return True
+        names = owner.generated()
+        if names is None:
+            return False
         self._several = gpu.device_count() > 1
-        cuda = owner.cupy.cuda
+        launch = gpu.launch_packed if self.signature.has_structs else gpu.launch
         self._namespace.update(
-            _empty=owner.maker(),
-            _current_stream=cuda.get_current_stream,
-            _is_capturing=cuda.runtime.streamIsCapturing,
-            _current_device=cuda.runtime.getDevice,
-            _streams=gpu.streams,
-            _wrap_stream=gpu.stream_of,
-            _keep=_keep,
-            _zero=gpu.zero,
+            names, _launch=launch, _streams=gpu.streams, _wrap_stream=gpu.stream_of, _keep=_keep, _zero=gpu.zero
         )
-        aligned = self._aligned()
-        key_of = key_function(self.signature, self._namespace, aligned, several_devices=self._several)
-        self._namespace["_key_of"] = key_of
-        repeats = repeatable(self.signature)
+        aligned, several = self._aligned(), self._several
+        self._keys[idiom] = key_function(self.signature, self._namespace, aligned, several_devices=several, idiom=idiom)
+        known = self._idioms | {idiom}
         code = dispatcher(
             self.signature,
             self._namespace,
             aligned,
-            several_devices=self._several,
-            repeats=repeats,
+            several_devices=several,
+            repeats=CUPY in known and repeatable(self.signature),
             asked=self._asked,
+            idioms=tuple(known),
         ).__code__
+        if TORCH in known:
+            self._namespace["_untraced"](code)
         self.function.__code__ = code
-        launch = gpu.launch_packed if self.signature.has_structs else gpu.launch
-        self._namespace["_launch"] = launch  # last: says that all is there
+        self._idioms = known
+        return True
 
     def _aligned(self) -> tuple[tuple[str, int], ...]:
         names = {a.name for a in self.signature.arrays}
@@ -244,11 +256,14 @@ class HotPath:
             pairs=tuple((n, DTYPES[d].itemsize) for n, d in call.solved.dtypes.items() if d.startswith("complex")),
         )
 
-    def _sized(self, call: Call, plan: Plan) -> dict[str, tuple[Any, Any, int]]:
+    def _sized(self, call: Call, plan: Plan, idiom: Idiom) -> dict[str, tuple[Any, ...]]:
         owner: Any = call.owner
-        sized = {n: (a.shape, None, a.size * a.itemsize) for n, a in call.arrays.items() if a is not None}
+        sized: dict[str, tuple[Any, ...]] = {
+            n: (a.shape, None, a.size * a.itemsize) for n, a in call.arrays.items() if a is not None
+        }
         for name, shape, dtype in (*plan.outputs, *((n, (size,), d) for n, size, d in plan.scratch)):
-            sized[name] = (shape, owner.dtype(dtype), product(shape) * DTYPES[dtype].itemsize)
+            facts = (shape, owner.dtype(dtype), product(shape) * DTYPES[dtype].itemsize)
+            sized[name] = (*facts, packed_strides(shape)) if idiom is TORCH else facts
         return sized
 
 

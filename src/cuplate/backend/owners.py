@@ -218,6 +218,20 @@ class _Cupy:
             self.dtypes[name] = _numpy_dtype(name)
         return self.dtypes[name]
 
+    def is_plain(self, array: Any) -> bool:
+        """Whether generated code may ask this array for what it depends on."""
+        return bool(getattr(array, "_c_contiguous", False))
+
+    def generated(self) -> dict[str, Any]:
+        """What generated code calls, by its names there."""
+        cuda = self.cupy.cuda
+        return {
+            "_empty": self.maker(),
+            "_current_stream": cuda.get_current_stream,
+            "_is_capturing": cuda.runtime.streamIsCapturing,
+            "_current_device": cuda.runtime.getDevice,
+        }
+
     def maker(self) -> Callable[[tuple[int, ...], Any], Any]:
         """What makes an uninitialised array from shape and dtype object on the current device and stream.
 
@@ -348,6 +362,98 @@ class _Torch:
         # Else a backward pass that has saved the tensor would go on with what the kernel wrote, without a word.
         if not array.is_inference():
             self.torch.autograd.graph.increment_version(array)
+
+    def is_plain(self, array: Any) -> bool:
+        """Whether generated code may ask this tensor for what it depends on."""
+        return type(array) in self.plain_types and array.is_contiguous()
+
+    @property
+    def plain_types(self) -> frozenset[type]:
+        """Tensors that are nothing but tensors: any other class may have words of its own for all that is asked."""
+        return frozenset({self.torch.Tensor, self.torch.nn.Parameter})
+
+    def dtype(self, name: str) -> Any:
+        """torch's dtype object."""
+        return getattr(self.torch, name)
+
+    def generated(self) -> dict[str, Any] | None:
+        """What generated code calls, by its names there; None where this torch lacks one, so that no call is hot.
+
+        torch has no public words for most of it in a time that counts. What is private here is there in 2.4 to 2.13.
+        """
+        torch = self.torch
+        inner: Any = torch._C
+        try:
+            names = {
+                "_tensors": self.plain_types,
+                "_forward": torch.autograd.forward_ad,
+                "_grads": torch.is_grad_enabled,
+                "_modes": inner._len_torch_dispatch_stack,
+                "_transform": inner._functorch.maybe_current_level,
+                "_raw_stream": inner._cuda_getCurrentRawStream,
+                "_tensor_captured": torch.cuda.is_current_stream_capturing,
+                "_tensor_device": inner._cuda_getDevice,
+                "_increment": self._incrementer(),
+                "_empty_tensor": self.maker(),
+                "_untraced": _untraced_code,
+            }
+        except AttributeError:
+            return None
+        return names if hasattr(torch.autograd.forward_ad, "_current_level") else None
+
+    def _incrementer(self) -> Callable[[tuple[Any, ...]], object]:
+        """`wrote` of several tensors; torch's own words below its layer for single ones, where they do what they did.
+
+        That is tried here, on tensors in host memory.
+        """
+        torch = self.torch
+
+        def increment(arrays: tuple[Any, ...]) -> None:
+            for array in arrays:
+                self.wrote(array)
+
+        try:
+            below: Callable[[tuple[Any, ...]], object] = torch._C._increment_version
+            with torch.inference_mode():
+                untold = torch.empty(0, device="cpu")
+            told = torch.empty(0, device="cpu")
+            below((told, untold))
+            return below if told._version == 1 else increment
+        except Exception:
+            return increment
+
+    def maker(self) -> Callable[[tuple[int, ...], tuple[int, ...], Any], Any]:
+        """What makes an uninitialised tensor from shape, strides and dtype on the current device and stream.
+
+        What torch's own compiler puts into the code that it generates, in a third of the time of ``torch.empty``, whose
+        way through the dispatcher it leaves out. That is private to torch, so it is tried here.
+        """
+        torch = self.torch
+
+        def make(shape: tuple[int, ...], strides: tuple[int, ...], dtype: Any) -> Any:
+            return torch.empty(shape, dtype=dtype, device="cuda")
+
+        try:
+            below: Callable[[tuple[int, ...], tuple[int, ...], Any], Any] = torch._C._dynamo.guards._empty_strided_cuda
+            tried, known = below((2, 3), (3, 1), torch.float32), make((2, 3), (3, 1), torch.float32)
+            same = type(tried) is torch.Tensor and all(
+                getattr(tried, fact) == getattr(known, fact)
+                for fact in ("shape", "dtype", "device", "layout", "requires_grad")
+            )
+            same = same and tried.stride() == (3, 1) and tried.is_inference() == known.is_inference()
+        except Exception:
+            same = False
+        return below if same else make
+
+
+def _untraced_code(code: Any) -> None:
+    """Let torch.compile run this code, and what it calls, as it is."""
+    frames: Any = sys.modules["torch"]._C._dynamo.eval_frame
+    try:
+        skip = frames._FrameAction.SKIP
+        frames.set_code_exec_strategy(code, frames._FrameExecStrategy(skip, skip))
+    except AttributeError:  # another torch: it looks into such a call, finds nothing to compile and lets it run
+        pass
 
 
 class _Numpy:
