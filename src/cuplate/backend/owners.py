@@ -441,9 +441,9 @@ class _Torch:
                 for fact in ("shape", "dtype", "device", "layout", "requires_grad")
             )
             same = same and tried.stride() == (3, 1) and tried.is_inference() == known.is_inference()
+            return below if same else make
         except Exception:
-            same = False
-        return below if same else make
+            return make
 
 
 def _untraced_code(code: Any) -> None:
