@@ -233,6 +233,7 @@ def test_subclasses_take_the_general_way(torch: Any, cold: Any) -> None:
     assert torch.equal(plus(x.as_subclass(Named)).as_subclass(torch.Tensor), 2 * x) and len(watched) == 1
 
 
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch's own, of parts that it loads here
 def test_transforms_and_modes_are_seen(torch: Any) -> None:
     """Wrapped tensors, duals, and plain tensors inside a transform or a mode: as a first call has it."""
     from torch._subclasses.fake_tensor import FakeTensorMode
@@ -376,6 +377,7 @@ def test_warm_calls_hold_no_tensor_and_no_memory(torch: Any) -> None:
     assert (sys.getrefcount(x), sys.getrefcount(out)) == counts and torch.cuda.memory_allocated() == memory
 
 
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # as above
 def test_torch_compile_leaves_the_hot_path_alone(torch: Any) -> None:
     """Called from a compiled function: right, and none of the generated code is compiled."""
     from torch._dynamo.utils import counters
@@ -387,7 +389,7 @@ def test_torch_compile_leaves_the_hot_path_alone(torch: Any) -> None:
     call = torch.compile(lambda t: plus(t + 1) * 2, backend="eager")
     for _ in range(4):
         assert torch.equal(call(x), torch.full_like(x, 8))
-    assert counters["frames"]["total"] <= 4
+    assert counters["frames"]["total"] <= 2  # ours would be more
 
 
 def test_listeners_hear_of_tensors_calls(torch: Any) -> None:
