@@ -12,7 +12,7 @@ import re
 import sys
 from collections.abc import Callable, Iterator
 from types import SimpleNamespace
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import pytest
@@ -67,6 +67,21 @@ def stated() -> Any:
     return stated
 
 
+class Both(NamedTuple):
+    left: Float32[Array, " N"]
+    right: Float32[Array, " N"]
+
+
+def split() -> Any:
+    """Two outputs."""
+
+    @specialize(Inline(KERNEL % ""))
+    def split(x: Float32[Array, " N"]) -> Both:
+        raise NotImplementedError
+
+    return split
+
+
 class Cold(Exception):
     """The general path was asked."""
 
@@ -105,7 +120,7 @@ def warm(function: Any, call: Callable[[], Any], monkeypatch: pytest.MonkeyPatch
 def test_the_second_call_is_hot(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
     """Fresh and given outputs, optional arrays, in place, scratch: the launch of the first call."""
     t = arrays(gpu)
-    whole, in_place, with_scratch, complex_ = layer(), added(), stated(), turned()
+    whole, in_place, with_scratch, complex_, two = layer(), added(), stated(), turned(), split()
     calls = [
         (whole, lambda: whole(t["x"], t["w"])),
         (whole, lambda: whole(t["x"])),
@@ -113,6 +128,7 @@ def test_the_second_call_is_hot(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> No
         (in_place, lambda: in_place(2.0, t["u"], t["y"])),
         (with_scratch, lambda: with_scratch(t["u"])),
         (complex_, lambda: complex_(t["z"], out=t["z_out"])),
+        (two, lambda: two(t["u"])),
     ]
     for function, call in calls:
         with monkeypatch.context() as patched:
@@ -395,8 +411,13 @@ def test_states_of_torch_are_seen(
     """A level of forward mode, a mode of the dispatcher, a transform: no fresh output, no scratch, without torch."""
     t = arrays(gpu)
     counts = [1] if whole else cut(monkeypatch, pattern, replacement)
-    functions = [layer(), stated()]
-    calls = [lambda: functions[0](t["x"]), lambda: functions[1](t["u"]), lambda: functions[1](t["u"], out=t["y"])]
+    functions = [layer(), stated(), split()]
+    calls = [
+        lambda: functions[0](t["x"]),
+        lambda: functions[1](t["u"]),
+        lambda: functions[2](t["u"]),
+        lambda: functions[1](t["u"], out=t["y"]),
+    ]
     for function, call in zip([*functions, functions[1]], calls, strict=True):
         with monkeypatch.context() as patched:
             warm(function, call, patched)
@@ -411,7 +432,7 @@ def test_states_of_torch_are_seen(
                 call()
         else:
             call()
-    assert len(gpu.launches) == launches + (0 if whole else 3)
+    assert len(gpu.launches) == launches + (0 if whole else len(calls))
 
 
 @pytest.mark.parametrize("name", ["x", "w", "out"])
