@@ -374,8 +374,8 @@ def install_torch(monkeypatch: pytest.MonkeyPatch, gpu: Gpu) -> Any:
     Returns
     -------
     module
-        With ``make(shape, dtype)`` for tensors, and what a test may set: ``grads``, ``modes``, ``transform``, and
-        ``autograd.forward_ad._current_level``.
+        With ``make(shape, dtype)`` for tensors, and what a test may set: ``grads``, ``modes``, ``transform``,
+        ``trace``, and ``autograd.forward_ad._current_level``.
     """
     torch: Any = ModuleType("torch")
     gpu.torch = torch
@@ -384,7 +384,7 @@ def install_torch(monkeypatch: pytest.MonkeyPatch, gpu: Gpu) -> Any:
     torch.strided = "strided"
     for name in ("float32", "float64", "int32", "uint64", "complex64"):
         setattr(torch, name, _Dtype(name))
-    torch.grads, torch.modes, torch.transform = True, 0, None
+    torch.grads, torch.modes, torch.transform, torch.trace = True, 0, None, None
     torch.is_grad_enabled = lambda: torch.grads
     torch.inference_mode = contextlib.nullcontext
     torch.compiler = SimpleNamespace(disable=lambda function: function)
@@ -417,6 +417,7 @@ def install_torch(monkeypatch: pytest.MonkeyPatch, gpu: Gpu) -> Any:
     )
     torch._C = SimpleNamespace(
         _len_torch_dispatch_stack=lambda: torch.modes,
+        _get_tracing_state=lambda: torch.trace,
         _functorch=SimpleNamespace(maybe_current_level=lambda: torch.transform),
         _cuda_getCurrentRawStream=lambda device: gpu.stream,
         _cuda_getDevice=lambda: gpu.current,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import numpy as np
@@ -89,6 +90,21 @@ def test_what_a_kernel_cannot_take_is_refused(
     """Before anything runs, by name; a lazy view's memory holds other values than it shows."""
     with pytest.raises(error, match=says):
         matmul_epilogue(*spoil(*operands))
+
+
+def test_a_trace_would_not_hold_the_launch(operands: tuple[Any, Any, Any]) -> None:
+    """What torch.jit.trace or make_fx records replays without the kernel: refused, with what to register instead."""
+    from torch.fx.experimental.proxy_tensor import make_fx
+
+    def call(a: Any, b: Any, bias: Any) -> Any:
+        return matmul_epilogue(a, b, bias)
+
+    for trace in (lambda: torch.jit.trace(call, operands), lambda: make_fx(call)(*operands)):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # torch's own, of jit
+            with pytest.raises(ArgumentError, match="would record no launch") as caught:
+                trace()
+        assert "torch_op" in caught.value.try_
 
 
 def test_inside_a_transform_there_is_no_memory(operands: tuple[Any, Any, Any]) -> None:

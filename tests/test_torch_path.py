@@ -399,7 +399,8 @@ STATES: list[tuple[str, Callable[[Any, Any], None], str, str]] = [
     ("forward mode", lambda torch, t: setattr(torch.autograd.forward_ad, "_current_level", 0),
      r"_forward\._current_level >= 0 or ", ""),
     ("a mode", lambda torch, t: setattr(torch, "modes", 1), r"_modes\(\) or ", ""),
-    ("a transform", lambda torch, t: setattr(torch, "transform", 1), r" or _transform\(\) is not None", ""),
+    ("a trace", lambda torch, t: setattr(torch, "trace", object()), r"_trace\(\) or ", ""),
+    ("a transform", lambda torch, t: setattr(torch, "transform", 1), r"if _transform\(\) is not None", "if False"),
 ]  # fmt: skip
 
 

@@ -152,8 +152,9 @@ class _Torch:
         graded = " or ".join(f"{n}.requires_grad" for n in present)
         return [
             "try:",
-            # At a level of forward mode any of them may carry a tangent.
-            f"    if _forward._current_level >= 0 or {lazy} or _grads() and ({graded}):",
+            # At a level of forward mode any of them may carry a tangent; a mode of torch's dispatcher (fake tensors,
+            # make_fx) or a trace would not see the launch.
+            f"    if _modes() or _trace() or _forward._current_level >= 0 or {lazy} or _grads() and ({graded}):",
             "        return _again",
             *(f"    _p_{n} = {n}.data_ptr()" for n in present),
             "except _refused:",
@@ -163,8 +164,8 @@ class _Torch:
         ]
 
     def may_make(self) -> list[str]:
-        # A mode of torch's dispatcher (fake tensors, tracing) or a transform of torch.func would have its own output.
-        return ["if _modes() or _transform() is not None:", "    return _again"]
+        # A transform of torch.func would have its own output.
+        return ["if _transform() is not None:", "    return _again"]
 
     def make(self, name: str, target: str) -> list[str]:
         return [

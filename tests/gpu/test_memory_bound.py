@@ -21,6 +21,8 @@ from cuplate.kernels import (
 )
 from cuplate.testing import check
 
+pytestmark = pytest.mark.filterwarnings("ignore:cuplate. .* has been rendered in")  # every dtype, length and operation
+
 ROWS = (softmax, layer_norm, rms_norm, row_reduce, row_argmax, fused_elementwise)
 # Rows in every number of threads from 1 to 1024, whole and ragged, held and read again; one row, one column, none.
 SHAPES = [

@@ -286,6 +286,12 @@ class _Torch:
         self.torch = torch
 
     def describe(self, name: str, array: Any, function: str) -> Described:
+        if self._traced():
+            raise ArgumentError(
+                "torch records what it calls, and would record no launch: its trace reads what nothing wrote.",
+                function=function,
+                try_=f'op = {function}.torch_op("library::{function}"), and a call of that',
+            )
         if array.is_nested or array.layout is not self.torch.strided:
             raise LayoutError(
                 f"tensor {name!r} is not dense.",
@@ -317,6 +323,17 @@ class _Torch:
         device = ("cuda", array.get_device()) if array.is_cuda else (array.device.type, 0)
         pointer = self._pointer(name, array, function)
         return Described(name, pointer, dtype, tuple(array.shape), tuple(array.stride()), device)
+
+    def _traced(self) -> bool:
+        """Whether torch.jit.trace or make_fx records this thread's calls; not within an operator, which is recorded."""
+        torch = self.torch
+        inner: Any = torch._C
+        if getattr(inner, "_get_tracing_state", lambda: None)():
+            return True
+        if not getattr(inner, "_len_torch_dispatch_stack", lambda: 0)():
+            return False
+        modes = torch.utils._python_dispatch._get_current_dispatch_mode_stack()
+        return any(type(mode).__name__ == "ProxyTorchDispatchMode" for mode in modes)
 
     def _pointer(self, name: str, array: Any, function: str) -> int:
         reason: Exception | None = None
@@ -389,6 +406,7 @@ class _Torch:
                 "_forward": torch.autograd.forward_ad,
                 "_grads": torch.is_grad_enabled,
                 "_modes": inner._len_torch_dispatch_stack,
+                "_trace": inner._get_tracing_state,
                 "_transform": inner._functorch.maybe_current_level,
                 "_raw_stream": inner._cuda_getCurrentRawStream,
                 "_tensor_captured": torch.cuda.is_current_stream_capturing,
