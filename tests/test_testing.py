@@ -385,7 +385,11 @@ def test_floats_of_a_reference_are_compared_with_integers_without_rounding() -> 
     for value in (2**53 + 1, 7):
         with pytest.raises(CheckError):
             check(
-                halves, arrays="numpy", launch=lambda x: x, minimum=1, data={"x": lambda r, s, d, v=value: np.full(s, v)}
+                halves,
+                arrays="numpy",
+                launch=lambda x: x,
+                minimum=1,
+                data={"x": lambda r, s, d, v=value: np.full(s, v)},
             )
     assert check(halves, arrays="numpy", launch=lambda x: x, data={"x": lambda r, s, d: np.full(s, 2**53)}).examples
 

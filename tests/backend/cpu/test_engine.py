@@ -185,6 +185,8 @@ EXTERN = {
     "aligned before": "extern __shared__ __align__(16) float part[];",
     "alignas": "extern __shared__ alignas(128) float part[];",
     "other order": "__shared__ extern float part[];",
+    "type in front": "float extern __shared__ part[];",
+    "type in the middle": "extern float __shared__ part[];",
     "typedef": "typedef float Real; extern __shared__ Real part[];",
     "const volatile": "extern volatile __shared__ float part[];",
     "two lines": "extern __shared__\n float\n part[];",
