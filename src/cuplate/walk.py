@@ -656,7 +656,7 @@ def _users(loaded: Any) -> list[Walk]:
 
 _loads: Flights[Entry[Any]] = Flights()
 _watched: weakref.WeakSet[Any] = weakref.WeakSet()
-_watching = threading.Lock()
+_watching = threading.RLock()
 
 
 def _memory() -> cache.MemoryTier[Any]:

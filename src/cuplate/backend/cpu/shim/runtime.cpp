@@ -752,7 +752,9 @@ CUPLATE_EXPORT Slot* cuplate_slots() {
 
 CUPLATE_EXPORT void cuplate_signals_on() {
     for (int i = 0; i < SIGNALS; ++i) {
-        SignalAction action;
+        SignalAction action, now;
+        sigaction(handled[i], nullptr, &now);
+        if (now.handler == on_signal) continue;  // else `before` would lead to ourselves
         __builtin_memset(&action, 0, sizeof action);
         action.handler = on_signal;
         // NODEFER: leave() never returns from the handler, so nobody would unblock the signal.
