@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import threading
 import traceback
 from pathlib import Path
@@ -568,3 +569,38 @@ def test_a_kind_that_has_come_before_is_not_checked_from_the_ground_up(monkeypat
     assert turned.cache_info().compiles + turned.cache_info().disk_hits > compiles
     turned.cache_clear()
     assert (turned(2.0, x) == 2 * x[::-1]).all()
+
+
+@pytest.mark.skipif(shutil.which("g++") is None, reason="no g++ on PATH")
+def test_what_another_compiler_makes_never_gets_the_key_of_the_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The compiler is replaced between two variants, and during a compile."""
+    command = tmp_path / "mycxx"
+
+    def install(version: int, during: str = "") -> None:
+        fresh = tmp_path / "fresh"
+        fresh.write_text(
+            f'#!/bin/sh\n[ "$*" = --version ] && {{ echo "g++ (Toy) {version}.1.0"; exit; }}\n{during}\n'
+            f'exec g++ -DCOMPILER={version} "$@"\n'
+        )
+        fresh.chmod(0o755)
+        fresh.replace(command)
+
+    def made_by(p: int) -> tuple[int, str]:
+        @specialize(Inline(KERNEL % "\n#ifdef COMPILER\nout[0] = 0 * {{ p }} + COMPILER;\n#endif\n"), grid="1", block=1)
+        def which(x: Float32[Array, "1"], *, p: int) -> Float32[Array, "1"]:
+            raise NotImplementedError
+
+        found = int(which(np.zeros(1, np.float32), p=p)[0])
+        return found, dict(which.inspect(np.zeros(1, np.float32), p=p).ingredients)["host compiler"]
+
+    monkeypatch.setenv("CUPLATE_CPU_COMPILER", str(command))
+    install(13)
+    assert made_by(1) == (13, "gcc g++ (Toy) 13.1.0 " + made_by(1)[1].split()[-1])
+    install(14)
+    assert made_by(2)[0] == 14
+    assert "14.1.0" in made_by(2)[1]
+    cache.memory_tier().clear()
+    install(13)
+    assert made_by(2)[0] == 13  # and not what 14 stored

@@ -95,8 +95,8 @@ class HostBuild:
         return f"nvrtc {toolchain.build}" if toolchain.supports(self.target.arch) else "none"
 
     def unchanged(self) -> bool:
-        """Whether the headers are still those of the key."""
-        return self._headers() == self._closure
+        """Whether the headers and the compiler are still those of the key."""
+        return self.target.unchanged() and self._headers() == self._closure
 
     def build(self) -> Cubin:
         """Compile.

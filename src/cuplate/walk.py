@@ -507,7 +507,7 @@ class Walk:
         if call.values.get("stream") is not None:
             raise ArgumentError("stream= has no meaning for arrays in host memory.", function=self.name)
         settings = config.cpu_settings()
-        target = cpu.target(settings)
+        target = cpu.target(settings, again=True)
         assert call.owner is not None
         ready = self._find_ready(choice, call, 0, target)
         outputs = self._outputs(call, owners.HOST, None)

@@ -346,7 +346,7 @@ def test_a_child_of_fork_can_launch():
 
 @pytest.mark.parametrize("check", ["off", "full"])
 def test_a_child_can_launch_what_another_thread_was_launching(check):
-    """At the fork that thread is within the kernel; what it holds is free in the child, which launches again and again."""
+    """At the fork that thread is within the kernel; what it holds is free in the child."""
     code = f"""
     kernel = compiled(SPIN, check={check!r})
     def spin():
