@@ -32,6 +32,7 @@ from cuplate import (
     specialize,
 )
 from cuplate.backend.cpu.compilers import find_compiler
+from cuplate.host import HostBuild
 from cuplate.kernels import matmul_epilogue
 from tests.bindings import first, more
 
@@ -575,13 +576,13 @@ def test_a_kind_that_has_come_before_is_not_checked_from_the_ground_up(monkeypat
 def test_what_another_compiler_makes_never_gets_the_key_of_the_first(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The compiler is replaced between two variants, and during a compile."""
+    """The compiler is replaced between two variants; what the next one stores has its own key."""
     command = tmp_path / "mycxx"
 
-    def install(version: int, during: str = "") -> None:
+    def install(version: int) -> None:
         fresh = tmp_path / "fresh"
         fresh.write_text(
-            f'#!/bin/sh\n[ "$*" = --version ] && {{ echo "g++ (Toy) {version}.1.0"; exit; }}\n{during}\n'
+            f'#!/bin/sh\n[ "$*" = --version ] && {{ echo "g++ (Toy) {version}.1.0"; exit; }}\n'
             f'exec g++ -DCOMPILER={version} "$@"\n'
         )
         fresh.chmod(0o755)
@@ -604,3 +605,23 @@ def test_what_another_compiler_makes_never_gets_the_key_of_the_first(
     cache.memory_tier().clear()
     install(13)
     assert made_by(2)[0] == 13  # and not what 14 stored
+
+
+def test_ctrl_c_during_a_build_does_not_wait_for_the_cuda_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its thread goes on by itself; the call is over."""
+    gate, over = threading.Event(), threading.Event()
+
+    def ask(build: Any) -> None:
+        gate.wait(30)
+        over.set()
+
+    def interrupted(build: Any) -> bytes:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(HostBuild, "_ask_cuda_compiler", ask)
+    monkeypatch.setattr(HostBuild, "_compile", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        turned(1.0, np.zeros(64, np.float32), n=64, shift=0, sync=False)
+    assert not over.is_set()
+    gate.set()
+    assert over.wait(30)
