@@ -625,3 +625,35 @@ def test_ctrl_c_during_a_build_does_not_wait_for_the_cuda_compiler(monkeypatch: 
     assert not over.is_set()
     gate.set()
     assert over.wait(30)
+
+
+@pytest.mark.parametrize("size", [32, 128, 1024])
+@pytest.mark.parametrize("check", CHECKS)
+def test_a_kernel_gets_arrays_aligned_as_it_was_told(monkeypatch: pytest.MonkeyPatch, check: str, size: int) -> None:
+    """Unchecked it runs on copies, which have the alignment that the template asked for; a call later, too."""
+    monkeypatch.setenv("CUPLATE_CPU_CHECK", check)
+
+    @specialize(
+        Inline(
+            KERNEL
+            % f"""
+{{% if x.aligned({size}) and out.aligned({size}) %}}
+    assert((unsigned long long)x % {size} == 0 && (unsigned long long)out % {size} == 0);
+    out[threadIdx.x] = 2 * x[threadIdx.x];
+{{% else %}}
+    out[threadIdx.x] = -1;
+{{% endif %}}"""
+        ),
+        grid="1",
+        block="N",
+    )
+    def doubled(x: Float32[Array, " N"]) -> Float32[Array, " N"]:
+        raise NotImplementedError
+
+    raw = np.zeros(4 * size + 48, np.uint8)
+    start = -raw.ctypes.data % size
+    x = raw[start : start + 48].view(np.float32)
+    out = raw[start + 2 * size : start + 2 * size + 48].view(np.float32)
+    for value in (1, 2):
+        x[:] = value
+        assert doubled(x, out=out).tolist() == [2 * value] * 12

@@ -33,6 +33,7 @@ from cuplate.inspection import Inspection
 from cuplate.parameters import check_defaults, parameter_key
 from cuplate.plan import Plan, Recipe, make_plan, make_recipes
 from cuplate.signature import Signature
+from cuplate.specialization import Fact
 from cuplate.variants import Variants
 from cuplate.verdict import raise_found, raise_stopped
 
@@ -513,7 +514,7 @@ class Walk:
         outputs = self._outputs(call, owners.HOST, None)
         if ready is not None:
             scratch = {n: call.owner.empty((size,), d, owners.HOST, None) for n, size, d in ready.plan.scratch}
-            values = self._host_values(call, ready, outputs, scratch)
+            values = self._host_values(call, ready, outputs, scratch, choice.facts)
             self._wrote(choice.own, call)  # before: an error may come when much is written
             self._run_on_host(ready, values, settings, lambda: call.called_as(self.name), scratch)
             key = self._host.key(given, target) if choice is self.choice else None
@@ -572,6 +573,7 @@ class Walk:
         ready: Ready,
         outputs: Mapping[str, Any],
         scratch: Mapping[str, Any],
+        facts: Collection[Fact],
     ) -> list[Any]:
         """The kernel's arguments for the CPU backend, zeroed where they are to be."""
         from cuplate.backend.cpu import device as cpu
@@ -582,6 +584,7 @@ class Walk:
             if name not in arrays:
                 arrays[name] = call.owner.describe(name, value, self.name)
         given = {}
+        asked = [f for f in facts if f.name == "aligned" and f.value]
         for name, array in arrays.items():
             low, high = array.extent()
             zeroed = name in ready.plan.zeroed
@@ -598,6 +601,7 @@ class Walk:
                 dtype=array.dtype,
                 written=name in ready.written,
                 fresh=(name in outputs or name in scratch) and not zeroed and not gaps,
+                alignment=max([16, *(f.value for f in asked if f.array == name and array.aligned(f.value))]),
             )
         return [given[r.name] if r.kind == "array" else self._value(r, {}, call.values) for r in ready.recipes]
 

@@ -93,9 +93,7 @@ def target(settings: Settings, *, again: bool = False) -> Target:
     known = _target[0] if _target else None
     if known is None or known[0] is not settings or (again and not known[1].unchanged()):
         file = file_identity(find_compiler(settings.cpu_compiler).command[0])
-        compiler = find_compiler(
-            settings.cpu_compiler
-        )  # after: a file that is replaced meanwhile is seen at the next look
+        compiler = find_compiler(settings.cpu_compiler)  # after: what is replaced meanwhile is seen at the next look
         known = settings, Target(compiler, settings.cpu_check, settings.cpu_arch, file)
         _target[:] = [known]
     return known[1]
