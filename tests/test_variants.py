@@ -119,3 +119,12 @@ def test_a_lock_held_at_a_fork_or_by_an_interrupted_call_stops_nobody(gpu: Gpu) 
     assert variants._lock is before
     variants.after_fork(child=True)
     assert variants._lock is not before
+
+
+def test_every_call_is_a_hit_or_a_miss(gpu: Gpu) -> None:
+    """A call of new sizes walks to the plan, though the kernel is loaded; one that has come before does not."""
+    f = two_parameters()
+    for size in (1, 2, 3, 4, 2, 3):
+        f(gpu.array((size,)))
+    info = f.cache_info()
+    assert (info.hits, info.misses, info.variants, info.compiles) == (2, 4, 1, 1)

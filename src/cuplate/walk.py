@@ -282,6 +282,7 @@ class Walk:
         assert plan.grid is not None
         if target is not None:
             backend.check(plan.grid, self.name)
+        counted = self.counter.cell.misses
         content = variants.content(plan, target=target)
         check_indices(plan, content.source, content.slots, variants.binding.options)
         entry = _memory().get((content.key.digest, number))
@@ -293,6 +294,8 @@ class Walk:
             if target is None:
                 self._check_capture(backend, call, stream)
             entry = self._load(backend, variants, content, number, told)
+        if self.counter.cell.misses == counted:  # nothing was rendered, and it is a miss all the same: the call walked
+            self.counter.cell.misses += 1
         loaded = entry.value
         recipes = make_recipes(content.slots, plan.integers)
         with backend.run_on(number):  # the driver answers about a kernel only in a thread that has a context
