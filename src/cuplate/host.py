@@ -178,9 +178,11 @@ def _beside(work: Callable[[], None]) -> Future[None]:
 
     def run() -> None:
         try:
-            done.set_result(work())
+            work()
         except BaseException as error:
             done.set_exception(error)
+        else:
+            done.set_result(None)
 
     threading.Thread(target=run, name="cuplate-nvrtc", daemon=True).start()
     return done

@@ -587,7 +587,7 @@ class Walk:
             if name not in arrays:
                 arrays[name] = call.owner.describe(name, value, self.name)
         given = {}
-        asked = [f for f in facts if f.name == "aligned" and f.value]
+        asked = [(f.array, f.value) for f in facts if f.name == "aligned" and f.value]
         for name, array in arrays.items():
             low, high = array.extent()
             zeroed = name in ready.plan.zeroed
@@ -604,7 +604,7 @@ class Walk:
                 dtype=array.dtype,
                 written=name in ready.written,
                 fresh=(name in outputs or name in scratch) and not zeroed and not gaps,
-                alignment=max([16, *(f.value for f in asked if f.array == name and array.aligned(f.value))]),
+                alignment=max([16, *(size for n, size in asked if n == name and array.aligned(size))]),
             )
         return [given[r.name] if r.kind == "array" else self._value(r, {}, call.values) for r in ready.recipes]
 
