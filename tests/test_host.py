@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import threading
 import traceback
 from pathlib import Path
@@ -31,6 +32,7 @@ from cuplate import (
     specialize,
 )
 from cuplate.backend.cpu.compilers import find_compiler
+from cuplate.host import HostBuild
 from cuplate.kernels import matmul_epilogue
 from tests.bindings import first, more
 
@@ -568,3 +570,90 @@ def test_a_kind_that_has_come_before_is_not_checked_from_the_ground_up(monkeypat
     assert turned.cache_info().compiles + turned.cache_info().disk_hits > compiles
     turned.cache_clear()
     assert (turned(2.0, x) == 2 * x[::-1]).all()
+
+
+@pytest.mark.skipif(shutil.which("g++") is None, reason="no g++ on PATH")
+def test_what_another_compiler_makes_never_gets_the_key_of_the_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The compiler is replaced between two variants; what the next one stores has its own key."""
+    command = tmp_path / "mycxx"
+
+    def install(version: int) -> None:
+        fresh = tmp_path / "fresh"
+        fresh.write_text(
+            f'#!/bin/sh\n[ "$*" = --version ] && {{ echo "g++ (Toy) {version}.1.0"; exit; }}\n'
+            f'exec g++ -DCOMPILER={version} "$@"\n'
+        )
+        fresh.chmod(0o755)
+        fresh.replace(command)
+
+    def made_by(p: int) -> tuple[int, str]:
+        @specialize(Inline(KERNEL % "\n#ifdef COMPILER\nout[0] = 0 * {{ p }} + COMPILER;\n#endif\n"), grid="1", block=1)
+        def which(x: Float32[Array, "1"], *, p: int) -> Float32[Array, "1"]:
+            raise NotImplementedError
+
+        found = int(which(np.zeros(1, np.float32), p=p)[0])
+        return found, dict(which.inspect(np.zeros(1, np.float32), p=p).ingredients)["host compiler"]
+
+    monkeypatch.setenv("CUPLATE_CPU_COMPILER", str(command))
+    install(13)
+    assert made_by(1) == (13, "gcc g++ (Toy) 13.1.0 " + made_by(1)[1].split()[-1])
+    install(14)
+    assert made_by(2)[0] == 14
+    assert "14.1.0" in made_by(2)[1]
+    cache.memory_tier().clear()
+    install(13)
+    assert made_by(2)[0] == 13  # and not what 14 stored
+
+
+def test_ctrl_c_during_a_build_does_not_wait_for_the_cuda_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its thread goes on by itself; the call is over."""
+    gate, over = threading.Event(), threading.Event()
+
+    def ask(build: Any) -> None:
+        gate.wait(30)
+        over.set()
+
+    def interrupted(build: Any) -> bytes:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(HostBuild, "_ask_cuda_compiler", ask)
+    monkeypatch.setattr(HostBuild, "_compile", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        turned(1.0, np.zeros(64, np.float32), n=64, shift=0, sync=False)
+    assert not over.is_set()
+    gate.set()
+    assert over.wait(30)
+
+
+@pytest.mark.parametrize("size", [32, 128, 1024])
+@pytest.mark.parametrize("check", CHECKS)
+def test_a_kernel_gets_arrays_aligned_as_it_was_told(monkeypatch: pytest.MonkeyPatch, check: str, size: int) -> None:
+    """Unchecked it runs on copies, which have the alignment that the template asked for; a call later, too."""
+    monkeypatch.setenv("CUPLATE_CPU_CHECK", check)
+
+    @specialize(
+        Inline(
+            KERNEL
+            % f"""
+{{% if x.aligned({size}) and out.aligned({size}) %}}
+    assert((unsigned long long)x % {size} == 0 && (unsigned long long)out % {size} == 0);
+    out[threadIdx.x] = 2 * x[threadIdx.x];
+{{% else %}}
+    out[threadIdx.x] = -1;
+{{% endif %}}"""
+        ),
+        grid="1",
+        block="N",
+    )
+    def doubled(x: Float32[Array, " N"]) -> Float32[Array, " N"]:
+        raise NotImplementedError
+
+    raw = np.zeros(4 * size + 48, np.uint8)
+    start = -raw.ctypes.data % size
+    x = raw[start : start + 48].view(np.float32)
+    out = raw[start + 2 * size : start + 2 * size + 48].view(np.float32)
+    for value in (1, 2):
+        x[:] = value
+        assert doubled(x, out=out).tolist() == [2 * value] * 12

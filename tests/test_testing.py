@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import numpy as np
 import pytest
-from jaxtyping import BFloat16, Float32, Int8
+from jaxtyping import BFloat16, Float32, Int8, Int64, UInt64
 
 import cuplate.search
 from cuplate import Array, CuplateError, Inline, f32, i32, specialize
@@ -347,6 +347,77 @@ def test_integers_do_not_wrap_in_the_reference() -> None:
 
     result = check(total8, arrays="numpy", launch=lambda x, start: np.float32(start + x.sum(dtype=np.int64)))
     assert result.examples == 20
+
+
+def through_double(x: Any) -> Any:
+    """What a kernel gives that has a double where an integer is due: above 2**53 not all bits."""
+    return x.astype(np.float64).astype(x.dtype)
+
+
+@specialize(EMPTY, tiles={"N": 1})
+def same64(x: Int64[Array, " N"]) -> Int64[Array, " N"]:
+    """x."""
+    return x
+
+
+@specialize(EMPTY, tiles={"N": 1})
+def same_unsigned(x: UInt64[Array, " N"]) -> UInt64[Array, " N"]:
+    """x."""
+    return x
+
+
+@pytest.mark.parametrize("f", [same64, same_unsigned])
+def test_integers_are_compared_without_rounding(f: Any) -> None:
+    """Two that are one in double precision differ, by 1, above all that float64 tells apart."""
+    with pytest.raises(CheckError) as caught:
+        run(f, lambda x: x ^ x.dtype.type(1), data={"x": lambda rng, shape, dtype: np.full(shape, 2**62)}, minimum=1)
+    assert (caught.value.got, caught.value.wanted, caught.value.largest_error) == (2**62 + 1, 2**62, 1.0)
+
+
+def test_floats_of_a_reference_are_compared_with_integers_without_rounding() -> None:
+    """2**53 + 1 is not 2.0**53, though its float is; and NaN is no integer."""
+
+    @specialize(EMPTY, tiles={"N": 1})
+    def halves(x: Int64[Array, " N"]) -> Int64[Array, " N"]:
+        """x / 1, in floats."""
+        return np.where(x == 7, np.nan, x / 1)
+
+    for value in (2**53 + 1, 7):
+        with pytest.raises(CheckError):
+            check(
+                halves,
+                arrays="numpy",
+                launch=lambda x: x,
+                minimum=1,
+                data={"x": lambda r, s, d, v=value: np.full(s, v)},
+            )
+    assert check(halves, arrays="numpy", launch=lambda x: x, data={"x": lambda r, s, d: np.full(s, 2**53)}).examples
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_default_integers_are_now_and_then_large(engine: str) -> None:
+    """So a kernel that loses their low bits is found by what is drawn; the sum of an array stays within its dtype."""
+    with pytest.raises(CheckError):
+        run(same64, through_double, engine=engine)
+    arrays = [values[0] for values, _ in drawn_calls(same64, engine=engine)]
+    assert any(np.abs(x).max(initial=0) > 2**53 for x in arrays)
+    assert sum(np.abs(x).max(initial=0) <= 100 for x in arrays) > len(arrays) // 3
+    assert all(sum(abs(int(v)) for v in x) < 2**63 for x in arrays)
+
+
+def test_what_an_output_cannot_hold_counts_as_it_wraps() -> None:
+    """200 in an int8 is -56, as C++ and NumPy have it; a kernel that gives anything else is wrong all the same."""
+
+    @specialize(EMPTY, tiles={"N": 1})
+    def double8(x: Int8[Array, " N"]) -> Int8[Array, " N"]:
+        """2 * x, modulo 256."""
+        return x * 2
+
+    full = {"x": lambda rng, shape, dtype: np.full(shape, 100)}
+    assert check(double8, arrays="numpy", launch=lambda x: x * np.int8(2), data=full).examples == 20
+    with pytest.raises(CheckError) as caught:
+        check(double8, arrays="numpy", launch=lambda x: np.full_like(x, 127), data=full, minimum=1)
+    assert (caught.value.got, caught.value.wanted, caught.value.largest_error) == (127, 200, 73.0)
 
 
 def test_data_can_be_given() -> None:

@@ -107,3 +107,24 @@ def test_a_text_is_that_of_its_own_value(values: tuple[Any, Any]) -> None:
     contents = [f.inspect.__self__._described((), {"value": v}, "sm_90").content for v in values]
     assert contents[0].source.text != contents[1].source.text
     assert [c.parameters_text for c in contents] == [f"value={v!r}" for v in values]
+
+
+def test_a_lock_held_at_a_fork_or_by_an_interrupted_call_stops_nobody(gpu: Gpu) -> None:
+    """A handler of a signal calls while this thread holds it; a child gets a new one."""
+    variants = two_parameters().inspect.__self__.variants
+    with variants._lock:
+        assert variants.debugged().debug
+    before = variants._lock
+    variants.after_fork(child=False)
+    assert variants._lock is before
+    variants.after_fork(child=True)
+    assert variants._lock is not before
+
+
+def test_every_call_is_a_hit_or_a_miss(gpu: Gpu) -> None:
+    """A call of new sizes walks to the plan, though the kernel is loaded; one that has come before does not."""
+    f = two_parameters()
+    for size in (1, 2, 3, 4, 2, 3):
+        f(gpu.array((size,)))
+    info = f.cache_info()
+    assert (info.hits, info.misses, info.variants, info.compiles) == (2, 4, 1, 1)

@@ -94,7 +94,7 @@ class Flights(Generic[T]):
         _all_flights.add(self)
 
     def _forget(self) -> None:
-        self._lock = threading.Lock()  # a new one: in a child the old may be held by a thread that is gone
+        self._lock = threading.RLock()  # a new one: in a child the old may be held by a thread that is gone
         self._flights: dict[Hashable, _Flight[T]] = {}
 
     def run(self, token: Hashable, work: Callable[[], T]) -> tuple[T, bool]:

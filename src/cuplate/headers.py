@@ -19,7 +19,7 @@ from pathlib import Path
 
 from cuplate.cxx import blank, splice
 
-__all__ = ["Closure", "closure", "complete", "is_cuda_header"]
+__all__ = ["Closure", "closure", "complete", "is_cuda_header", "reachable"]
 
 _INCLUDE = re.compile(
     r'(?m)^[ \t]*(?:\#|%:)[ \t]*(include_next|include|import|embed)\b[ \t]*(?:"([^"\n]*)"|<([^>\n]*)>|([^\n]*))'
@@ -138,6 +138,29 @@ def closure(text: str, *, directories: Sequence[Path] = (), toolkit: Sequence[Pa
     if not scan.asks and scan.reason is None:
         return Closure()
     return _Walk([str(d) for d in directories], [str(d) for d in toolkit]).run(scan)
+
+
+def reachable(text: str, *, directories: Sequence[Path] = ()) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Where the headers lie that `closure` tells of by name and content.
+
+    Parameters
+    ----------
+    text : str
+        Rendered source.
+    directories : sequence of Path
+        As for `closure`.
+
+    Returns
+    -------
+    paths, absent : tuple of str
+        Files as they are opened, in the order first met, and names that exist nowhere.
+    """
+    scan = _scan_text(text, digest="")
+    if not scan.asks:
+        return (), ()
+    walk = _Walk([str(d) for d in directories], [])
+    walk.run(scan)
+    return (*walk.files, *(path for path in walk.theirs if path not in walk.trees)), tuple(walk.absent)
 
 
 class _Walk:

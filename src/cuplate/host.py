@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import hashlib
 import re
+import threading
 import time
-from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -95,8 +96,8 @@ class HostBuild:
         return f"nvrtc {toolchain.build}" if toolchain.supports(self.target.arch) else "none"
 
     def unchanged(self) -> bool:
-        """Whether the headers are still those of the key."""
-        return self._headers() == self._closure
+        """Whether the headers and the compiler are still those of the key."""
+        return self.target.unchanged() and self._headers() == self._closure
 
     def build(self) -> Cubin:
         """Compile.
@@ -108,14 +109,13 @@ class HostBuild:
         ToolchainError
         """
         start = time.perf_counter()
-        with ThreadPoolExecutor(1, thread_name_prefix="cuplate-nvrtc") as pool:  # beside the host compiler
-            consent = pool.submit(self._ask_cuda_compiler)
-            try:
-                code = self._compile()
-            except CompileError:
-                consent.result()  # what it refuses too is told in its words: a GPU would get them
-                raise
-            consent.result()
+        consent = _beside(self._ask_cuda_compiler)
+        try:
+            code = self._compile()
+        except CompileError:
+            consent.result()  # what it refuses too is told in its words: a GPU would get them
+            raise
+        consent.result()
         source = self.source
         return Cubin(
             code=code,
@@ -170,6 +170,22 @@ class HostBuild:
             directories=found.directories,
             bundled=found.bundled,
         )
+
+
+def _beside(work: Callable[[], None]) -> Future[None]:
+    """Runs it in a thread that nobody has to wait for: Ctrl-C ends a build, and cannot end what NVRTC is at."""
+    done: Future[None] = Future()
+
+    def run() -> None:
+        try:
+            work()
+        except BaseException as error:
+            done.set_exception(error)
+        else:
+            done.set_result(None)
+
+    threading.Thread(target=run, name="cuplate-nvrtc", daemon=True).start()
+    return done
 
 
 def runtime(target: Target, store: Store | None) -> bytes:

@@ -91,7 +91,7 @@ class Inspection:
     def _host(self) -> Target:
         from cuplate.backend.cpu import device as cpu
 
-        return cpu.target(config.cpu_settings())
+        return cpu.target(config.cpu_settings(), again=True)
 
     def _host_arch(self, target: Target) -> tuple[str, Limits]:
         from cuplate.backend.cpu import device as cpu

@@ -35,6 +35,7 @@ Draw = Callable[[np.random.Generator, tuple[int, ...], str], Any]
 __tracebackhide__ = True  # pytest shows the line that asked, and the message
 
 _ENGINES = ("hypothesis", "random")
+_LARGE_SHARE = 0.25  # of integer arrays that have large elements, and of these among the others
 
 
 class CheckError(CuplateError, AssertionError):
@@ -113,7 +114,8 @@ def check(
 ) -> Checked:
     """Call a specialized function on drawn arguments and compare with its reference.
 
-    The reference runs on NumPy copies in double precision (integers as int64), so it is the better of the two. Sizes
+    The reference runs on NumPy copies in double precision (integers as int64), so it is the better of the two; of an
+    integer that the output's dtype cannot hold, its value modulo 2**bits counts, which CUDA C++ and NumPy give. Sizes
     are ragged, at the edges of tiles, now and then 1 and 0. Where the kernel reads an array's order or strides, arrays
     of such layouts are drawn too. On the CPU backend its checker looks on, and what it finds fails the check as well.
 
@@ -136,7 +138,9 @@ def check(
         Parameter to its value, or to a list of values to choose from. Without it ``Literal``, ``bool`` and ``Enum``
         parameters are drawn (as ``require=`` allows), and the others keep their default.
     data : mapping of str to callable, optional
-        Argument name to ``draw(generator, shape, dtype)``; default standard normal floats and integers up to 100.
+        Argument name to ``draw(generator, shape, dtype)``; default standard normal floats, and
+        integers up to 100, in one array of four some up to the largest whose sum its dtype holds. An array whose values
+        are indices, or of a smaller range, needs its own.
     arrays : str, module or callable, optional
         ``"cupy"``, ``"torch"`` (on its GPU), ``"numpy"`` (on the CPU backend), a module with ``asarray``, or a function
         from a NumPy array to one of the library's. Default ``"cupy"`` where CuPy and a GPU are there, else ``"numpy"``.
@@ -507,10 +511,21 @@ def _random(rng: np.random.Generator, shape: tuple[int, ...], dtype: str) -> Any
     if kind == "b":
         return rng.random(shape) < 0.5
     if kind in "iu":
-        return rng.integers(0 if kind == "u" else -100, 101, size=shape)
+        values = rng.integers(0 if kind == "u" else -100, 101, size=shape).astype(dtype)
+        return _with_large(rng, values) if shape and rng.random() < _LARGE_SHARE else values
     if kind == "c":
         return rng.standard_normal(shape) + 1j * rng.standard_normal(shape)
     return rng.standard_normal(shape)
+
+
+def _with_large(rng: np.random.Generator, values: Any) -> Any:
+    """Some of the integers large, so that what loses bits is found, and none so large that their sum overflows."""
+    limit = np.iinfo(values.dtype).max // max(1, values.size)
+    if limit <= 100:
+        return values
+    low = 0 if values.dtype.kind == "u" else -limit
+    large = rng.integers(low, limit, size=values.shape, dtype=values.dtype, endpoint=True)
+    return np.where(rng.random(values.shape) < _LARGE_SHARE, large, values)
 
 
 def _wide(array: Any) -> Any:
@@ -532,9 +547,8 @@ def _to_host(array: Any) -> Any:
 
 def _errors(got: Any, wanted: Any) -> Any:
     """Distance of each element, 0 where both are the same infinity or NaN, else NaN where one is not finite."""
-    exact = got.dtype.kind not in "fc"
-    if exact:
-        return np.where(got == wanted, 0.0, np.abs(got.astype(np.float64) - wanted))
+    if got.dtype.kind not in "fc":
+        return _exact_errors(got, wanted)
     with np.errstate(over="ignore", invalid="ignore"):
         rounded = wanted.astype(got.dtype)
         wanted = np.where(np.isinf(rounded), rounded, wanted)  # past the dtype's largest value
@@ -542,3 +556,20 @@ def _errors(got: Any, wanted: Any) -> Any:
         same = (wide == wanted) | (np.isnan(wide) & np.isnan(wanted))
         distance = np.abs(wide - wanted)
     return np.where(same, 0.0, np.where(np.isfinite(distance), distance, np.nan))
+
+
+def _exact_errors(got: Any, wanted: Any) -> Any:
+    """Distance of each integer or bool, 0 where they are equal and never else.
+
+    The reference's integers are wider than the kernel's. What does not fit the output counts modulo its 2**bits, as it
+    is in CUDA C++ and in NumPy: there is no better answer.
+    """
+    if {got.dtype.kind, wanted.dtype.kind} <= set("iu"):
+        wrong = got != wanted.astype(got.dtype)
+    else:
+        wrong = got.astype(object) != wanted.astype(object)  # Python's numbers: compared without rounding
+        wrong = np.asarray(wrong, dtype=bool)
+    distance = np.abs(got[wrong].astype(object) - wanted[wrong].astype(object)).astype(np.float64)
+    errors = np.zeros(got.shape)
+    errors[wrong] = np.where(distance == 0, 1.0, distance)  # an integer less a float is rounded
+    return errors

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from cuplate import cache, config, events
 from cuplate.binding import Binding
+from cuplate.cache import fork
 from cuplate.cache.counts import HitCounter, count
 from cuplate.cache.listing import nearest
 from cuplate.compile import Obtained, obtain
@@ -63,7 +64,8 @@ class Variants:
                 try_="cuplate.CachePolicy(disk_bytes=1 << 30)",
             )
         self.policy = policy
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a handler of a signal may call while we hold it
+        fork.register(self)
         self._contents: dict[Any, Content] = {}
         self._warned = False
         self._seen: dict[bytes, tuple[tuple[str, Any], ...]] = {}
@@ -78,6 +80,14 @@ class Variants:
                 self._debugged = Variants(binding, self.counter, self.policy)
                 self._debugged.debug = True
             return self._debugged
+
+    def before_fork(self) -> None:
+        """Nothing: what the lock guards is whole between any two steps."""
+
+    def after_fork(self, *, child: bool) -> None:
+        """A child's lock is a new one: a thread that is gone may hold the old."""
+        if child:
+            self._lock = threading.RLock()
 
     def __len__(self) -> int:
         debugged = len(self._debugged) if self._debugged is not None else 0

@@ -33,6 +33,7 @@ from cuplate.inspection import Inspection
 from cuplate.parameters import check_defaults, parameter_key
 from cuplate.plan import Plan, Recipe, make_plan, make_recipes
 from cuplate.signature import Signature
+from cuplate.specialization import Fact
 from cuplate.variants import Variants
 from cuplate.verdict import raise_found, raise_stopped
 
@@ -281,6 +282,7 @@ class Walk:
         assert plan.grid is not None
         if target is not None:
             backend.check(plan.grid, self.name)
+        counted = self.counter.cell.misses
         content = variants.content(plan, target=target)
         check_indices(plan, content.source, content.slots, variants.binding.options)
         entry = _memory().get((content.key.digest, number))
@@ -292,6 +294,8 @@ class Walk:
             if target is None:
                 self._check_capture(backend, call, stream)
             entry = self._load(backend, variants, content, number, told)
+        if self.counter.cell.misses == counted:  # nothing was rendered, and it is a miss all the same: the call walked
+            self.counter.cell.misses += 1
         loaded = entry.value
         recipes = make_recipes(content.slots, plan.integers)
         with backend.run_on(number):  # the driver answers about a kernel only in a thread that has a context
@@ -507,13 +511,13 @@ class Walk:
         if call.values.get("stream") is not None:
             raise ArgumentError("stream= has no meaning for arrays in host memory.", function=self.name)
         settings = config.cpu_settings()
-        target = cpu.target(settings)
+        target = cpu.target(settings, again=True)
         assert call.owner is not None
         ready = self._find_ready(choice, call, 0, target)
         outputs = self._outputs(call, owners.HOST, None)
         if ready is not None:
             scratch = {n: call.owner.empty((size,), d, owners.HOST, None) for n, size, d in ready.plan.scratch}
-            values = self._host_values(call, ready, outputs, scratch)
+            values = self._host_values(call, ready, outputs, scratch, choice.facts)
             self._wrote(choice.own, call)  # before: an error may come when much is written
             self._run_on_host(ready, values, settings, lambda: call.called_as(self.name), scratch)
             key = self._host.key(given, target) if choice is self.choice else None
@@ -572,6 +576,7 @@ class Walk:
         ready: Ready,
         outputs: Mapping[str, Any],
         scratch: Mapping[str, Any],
+        facts: Collection[Fact],
     ) -> list[Any]:
         """The kernel's arguments for the CPU backend, zeroed where they are to be."""
         from cuplate.backend.cpu import device as cpu
@@ -582,6 +587,7 @@ class Walk:
             if name not in arrays:
                 arrays[name] = call.owner.describe(name, value, self.name)
         given = {}
+        asked = [(f.array, f.value) for f in facts if f.name == "aligned" and f.value]
         for name, array in arrays.items():
             low, high = array.extent()
             zeroed = name in ready.plan.zeroed
@@ -598,6 +604,7 @@ class Walk:
                 dtype=array.dtype,
                 written=name in ready.written,
                 fresh=(name in outputs or name in scratch) and not zeroed and not gaps,
+                alignment=max([16, *(size for n, size in asked if n == name and array.aligned(size))]),
             )
         return [given[r.name] if r.kind == "array" else self._value(r, {}, call.values) for r in ready.recipes]
 
@@ -656,7 +663,7 @@ def _users(loaded: Any) -> list[Walk]:
 
 _loads: Flights[Entry[Any]] = Flights()
 _watched: weakref.WeakSet[Any] = weakref.WeakSet()
-_watching = threading.Lock()
+_watching = threading.RLock()
 
 
 def _memory() -> cache.MemoryTier[Any]:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from pathlib import Path
 
 import pytest
 
 from cuplate.cache import UNLIMITED, CachePolicy
-from cuplate.cache.policy import resolve
+from cuplate.cache.policy import PolicyValues, resolve
 from cuplate.config import scope
 from cuplate.errors import SettingError
 
@@ -272,3 +273,8 @@ def test_a_scope_of_a_test_reaches_the_policy(monkeypatch: pytest.MonkeyPatch) -
         found = CachePolicy().effective()
     assert (found.memory_kernels, found.source("memory_kernels")) == (256, "default")
     assert (found.eviction, found.source("eviction")) == ("none", "scope")
+
+
+def test_checkers_know_every_value_of_a_policy() -> None:
+    """What `configure` is said to take is what a policy has."""
+    assert list(PolicyValues.__annotations__) == [f.name for f in dataclasses.fields(CachePolicy)]

@@ -221,6 +221,9 @@ def mistakes(host: Host, device: Device) -> None:
     row_max(device, 0.5)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     row_max(device, 0).valeu  # type: ignore[attr-defined]  # noqa: B018  # pyright: ignore
     matmul.inspct(device)  # type: ignore[attr-defined]  # pyright: ignore
+    cuplate.configure(memory_kernels=64, engine="files", layers=["a"])
+    cuplate.configure(memory_kernel=64)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+    cuplate.configure(engine="file")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     scale(device, 2.0).shape  # type: ignore[attr-defined]  # noqa: B018  # pyright: ignore
 
 

@@ -31,7 +31,7 @@ class ForkSafe(Protocol):
 
 
 _members: weakref.WeakSet[ForkSafe] = weakref.WeakSet()
-_adding = threading.Lock()
+_adding = threading.RLock()
 _held: list[ForkSafe] = []
 
 

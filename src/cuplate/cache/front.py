@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Unpack, cast
 
 from cuplate import config
 from cuplate.cache import fork
@@ -16,7 +16,7 @@ from cuplate.cache.counts import reset
 from cuplate.cache.faults import warn_once
 from cuplate.cache.gate import Gate
 from cuplate.cache.memory import Entry, MemoryTier, watch
-from cuplate.cache.policy import NAMES, CachePolicy, EffectivePolicy, resolve
+from cuplate.cache.policy import NAMES, CachePolicy, EffectivePolicy, PolicyValues, resolve
 from cuplate.cache.stats import stats
 from cuplate.cache.store import NoStore, Tier
 from cuplate.cache.tiers import make_tier
@@ -173,7 +173,7 @@ class Configured:
         _change({name: getattr(self.before, name) for name in self.names})
 
 
-def configure(policy: CachePolicy | None = None, /, **values: Any) -> Configured:
+def configure(policy: CachePolicy | None = None, /, **values: Unpack[PolicyValues]) -> Configured:
     """Change the policy of the process, ``cuplate.configure(memory_kernels=64)``; in ``with``, until the block ends.
 
     Parameters
@@ -209,7 +209,7 @@ def configure(policy: CachePolicy | None = None, /, **values: Any) -> Configured
                 allowed=", ".join(NAMES),
                 try_=f"configure({near}=...)" if near else None,
             )
-    return Configured(_change(values), tuple(values))
+    return Configured(_change(dict(values)), tuple(values))
 
 
 def _change(values: dict[str, Any]) -> CachePolicy:

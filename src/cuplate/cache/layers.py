@@ -439,7 +439,8 @@ class Exported:
     def __str__(self) -> str:
         more = f", {self.present} were there" if self.present else ""
         more += f", {self.failed} could not be stored" if self.failed else ""
-        return f"{self.kernels} kernels, {self.size_bytes} bytes{more}; compiled by {', '.join(self.toolchains) or '?'}"
+        more += f"; compiled by {', '.join(self.toolchains)}" if self.toolchains else ""  # a wrong key reads nothing
+        return f"{self.kernels} kernels, {self.size_bytes} bytes{more}"
 
 
 def export(

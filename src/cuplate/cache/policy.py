@@ -11,7 +11,7 @@ import os
 from collections.abc import Iterable
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypedDict
 
 from cuplate.config import CHOICES, OFF, UNLIMITED, said
 from cuplate.errors import SettingError
@@ -23,6 +23,7 @@ __all__ = [
     "Engine",
     "Eviction",
     "OnError",
+    "PolicyValues",
     "resolve",
     "resolve_directory",
 ]
@@ -33,6 +34,25 @@ SMALLEST_DISK_BYTES = 16_000_000
 Eviction = Literal["least-recently-used", "least-recently-stored", "least-frequently-used", "none"]
 Engine = Literal["auto", "diskcache", "files"]
 OnError = Literal["warn", "ignore", "raise"]
+
+
+class PolicyValues(TypedDict, total=False):
+    """Values of `CachePolicy` by name, for checkers of types."""
+
+    memory_kernels: int | None
+    disk_bytes: int | None
+    directory: str | os.PathLike[str] | None
+    secret: bytes | None
+    disk: bool | None
+    eviction: Eviction | None
+    time_to_live_s: float | None
+    layers: Iterable[str | os.PathLike[str]] | None
+    engine: Engine | None
+    frozen: bool | None
+    single_flight: bool | None
+    flight_wait_s: float | None
+    on_error: OnError | None
+
 
 _DEFAULTS: dict[str, Any] = {
     "memory_kernels": 256,

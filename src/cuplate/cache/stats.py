@@ -101,9 +101,9 @@ class CacheInfo:
     Attributes
     ----------
     hits : int
-        Calls answered by the hot path.
+        Calls of a kind that has come before: sizes, layouts, dtypes and parameters.
     misses : int
-        Calls that had to walk further.
+        Calls that had to walk further, were it to a kernel that is loaded; and what `inspect` and `compile` render.
     compiles : int
         Misses that ended in the compiler.
     disk_hits : int

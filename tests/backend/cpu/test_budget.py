@@ -344,6 +344,72 @@ def test_a_child_of_fork_can_launch():
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.parametrize("check", ["off", "full"])
+def test_a_child_can_launch_what_another_thread_was_launching(check):
+    """At the fork that thread is within the kernel; what it holds is free in the child."""
+    code = f"""
+    kernel = compiled(SPIN, check={check!r})
+    def spin():
+        try:
+            kernel(1, 1, np.zeros(1, np.int32), check={check!r}, budget_s=3)
+        except BudgetExceeded:
+            pass
+    from cuplate.backend.cpu.engine import BudgetExceeded
+    kernel(1, 1, np.ones(1, np.int32), check={check!r})
+    thread = threading.Thread(target=spin)
+    thread.start()
+    while not kernel.module._running:
+        time.sleep(0.01)
+    time.sleep(0.2)
+    child = os.fork()
+    if child == 0:
+        signal.alarm(30)
+        for _ in range(3):
+            kernel(1, 1, np.ones(1, np.int32), check={check!r})
+        assert not kernel.module._running
+        kernel.module.close()
+        os._exit(0)
+    _, status = os.waitpid(child, 0)
+    assert os.waitstatus_to_exitcode(status) == 0, status
+    thread.join()
+    kernel(1, 1, np.ones(1, np.int32), check={check!r})
+    """
+    done = in_child(code)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("check", ["off", "full"])
+def test_a_handler_of_a_signal_may_launch_what_it_interrupts(check):
+    """It runs when the kernel has returned and the launch is not yet over; then both are."""
+    code = f"""
+    from cuplate.backend.cpu.engine import BudgetExceeded
+    from cuplate.backend.cpu.interrupts import signals
+    faulthandler.dump_traceback_later(60, exit=True)
+    kernel = compiled(SPIN, check={check!r})
+    handled = []
+    def handler(*_):
+        kernel(1, 1, np.ones(1, np.int32), check={check!r})
+        handled.append(len(kernel.module._running))
+    signal.signal(signal.SIGALRM, handler)
+    signal.setitimer(signal.ITIMER_REAL, 0.2)
+    try:
+        kernel(1, 1, np.zeros(1, np.int32), check={check!r}, budget_s=1)
+    except BudgetExceeded:
+        handled.append("budget")
+    assert handled == [1, "budget"], handled
+    with kernel.module._lock, signals.lock:  # or while one of the short locks is held
+        kernel(1, 1, np.ones(1, np.int32), check={check!r})
+    assert not kernel.module._running and not signals.running
+    try:
+        kernel(1, 1, np.zeros(1, np.int32), check={check!r}, budget_s=0.1)
+    except BudgetExceeded:
+        handled.append("budget")  # the handlers of the runtime are still put in place
+    assert len(handled) == 3
+    """
+    done = in_child(code)
+    assert done.returncode == 0, done.stderr
+
+
 def test_memory_stays_flat_over_a_thousand_launches(compiled):
     """Workers, stacks, guarded copies and argument buffers are used again."""
     kernel = compiled(

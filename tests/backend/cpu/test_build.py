@@ -111,6 +111,86 @@ def test_headers_include_each_other_in_folders(compiled, tmp_path):
     assert a[0] == 3
 
 
+DYNAMIC = "__device__ inline int* shared() { extern __shared__ int s[]; return s; }\n"
+
+
+def run(compiled, includes, expression, directories):
+    """One number that a kernel with these includes computes, with 16 bytes of dynamic shared memory."""
+    a = np.zeros(1, np.int32)
+    compiled(includes + KERNEL % f"a[0] = {expression};", directories=directories)(1, 1, a, shared_bytes=16)
+    return int(a[0])
+
+
+def put(folder, **headers):
+    """Headers by name, in a folder; a name may have folders in it."""
+    for name, text in headers.items():
+        path = folder / (name.replace("__", "/") + ".cuh")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+
+
+@pytest.mark.parametrize("rewritten", [DYNAMIC, ""])
+def test_headers_of_one_name_in_two_directories_are_two(compiled, tmp_path, rewritten):
+    """Each header gets what lies beside it, as from the CUDA compiler, whether one of them is rewritten or not."""
+    put(tmp_path / "a", a='#include "detail/impl.cuh"\nenum { A = VALUE };\n#undef VALUE\n' + rewritten)
+    put(tmp_path / "b", b='#include "detail/impl.cuh"\nenum { B = VALUE };\n#undef VALUE\n')
+    put(tmp_path / "a", detail__impl="#pragma once\n#define VALUE 1\n")
+    put(tmp_path / "b", detail__impl="#pragma once\n#define VALUE 2\n")
+    directories = [tmp_path / "a", tmp_path / "b"]
+    assert run(compiled, '#include "a.cuh"\n#include "b.cuh"\n', "10 * A + B", directories) == 12
+    assert run(compiled, "#include <b.cuh>\n#include <a.cuh>\n", "10 * A + B", directories) == 12
+
+
+@pytest.mark.parametrize("spelled", ["../common/one.cuh", "{}/common/one.cuh", "inner/../../common/one.cuh"])
+def test_headers_outside_of_the_directories_are_rewritten(compiled, tmp_path, spelled):
+    """By "..", by absolute path, and through each other."""
+    (tmp_path / "kernels" / "inner").mkdir(parents=True)
+    put(tmp_path / "common", one='#pragma once\n#include "two.cuh"\n', two="#pragma once\n" + DYNAMIC)
+    include = f'#include "{spelled.format(tmp_path)}"\n'
+    assert run(compiled, include, "shared()[0] = 7; a[0] = shared()[0]", [tmp_path / "kernels"]) == 7
+
+
+def test_a_rewritten_header_that_is_reached_twice_is_one(compiled, tmp_path):
+    """`#pragma once` holds for a header that another reaches by ".." and a third by absolute path."""
+    put(tmp_path / "kernels", shared="#pragma once\n" + DYNAMIC)
+    put(
+        tmp_path / "common",
+        up='#include "../kernels/shared.cuh"\n',
+        whole=f'#include "{tmp_path}/kernels/shared.cuh"\n',
+    )
+    includes = '#include "shared.cuh"\n#include "../common/up.cuh"\n#include "../common/whole.cuh"\n'
+    assert run(compiled, includes, "shared()[0] = 7; a[0] = shared()[0]", [tmp_path / "kernels"]) == 7
+
+
+def test_a_name_that_a_macro_makes_finds_its_header_beside_rewritten_ones(compiled, tmp_path):
+    """Nobody foresees it; the directories are searched in their order all the same."""
+    put(tmp_path / "a", shared=DYNAMIC, config="enum { CONFIG = 1 };\n")
+    put(tmp_path / "b", config="enum { CONFIG = 2 };\n", b='#include "config.cuh"\n')
+    includes = '#include "shared.cuh"\n#define WHICH "config.cuh"\n#include WHICH\n'
+    assert run(compiled, includes, "CONFIG", [tmp_path / "a", tmp_path / "b"]) == 1
+    assert run(compiled, includes, "CONFIG", [tmp_path / "b", tmp_path / "a"]) == 2
+
+
+def test_include_next_goes_on_behind_a_rewritten_header(compiled, tmp_path):
+    """It does not find the header that asks, by its path before the rewriting."""
+    put(tmp_path / "a", x="#include_next <x.cuh>\nenum { A = 10 + B };\n" + DYNAMIC)
+    put(tmp_path / "b", x="enum { B = 2 };\n")
+    assert run(compiled, "#include <x.cuh>\n", "A", [tmp_path / "a", tmp_path / "b"]) == 12
+
+
+def test_a_header_may_declare_dynamic_shared_memory_outside_of_functions(compiled, tmp_path):
+    """The source itself need not know of it."""
+    put(tmp_path, outside="#pragma once\nextern __shared__ int memory[];\n")
+    assert run(compiled, '#include "outside.cuh"\n', "memory[0] = 5; a[0] = memory[0]", [tmp_path]) == 5
+
+
+def test_a_name_longer_than_a_file_may_have_is_not_found(compiled, tmp_path):
+    """Told as any other that is not there, and no error of the system's."""
+    with pytest.raises(BuildError) as caught:
+        compiled(f'#include "{"a" * 300}.h"\n' + KERNEL % "", directories=[tmp_path])
+    assert caught.value.findings[0].line == 1
+
+
 def test_what_nvrtc_does_not_know_is_unknown_here(compiled):
     """Names that a system header would bring."""
     for body in (

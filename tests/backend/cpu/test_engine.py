@@ -8,7 +8,7 @@ import threading
 import numpy as np
 import pytest
 
-from cuplate.backend.cpu.engine import ArrayArgument, KernelFault, Module
+from cuplate.backend.cpu.engine import ArrayArgument, BudgetExceeded, KernelFault, Module
 from cuplate.errors import ToolchainError
 from cuplate.options import Options
 
@@ -185,6 +185,8 @@ EXTERN = {
     "aligned before": "extern __shared__ __align__(16) float part[];",
     "alignas": "extern __shared__ alignas(128) float part[];",
     "other order": "__shared__ extern float part[];",
+    "type in front": "float extern __shared__ part[];",
+    "type in the middle": "extern float __shared__ part[];",
     "typedef": "typedef float Real; extern __shared__ Real part[];",
     "const volatile": "extern volatile __shared__ float part[];",
     "two lines": "extern __shared__\n float\n part[];",
@@ -355,6 +357,33 @@ def test_what_was_printed_before_a_fault_is_shown(compiled, capsys):
     text = r'extern "C" __global__ void k() { printf("before\n"); __trap(); }'
     with pytest.raises(KernelFault, match="trap"):
         compiled(text)(1, 1)
+    assert capsys.readouterr().out == "before\n"
+
+
+@pytest.mark.parametrize("check", ["off", "full"])
+def test_a_launch_that_is_stopped_within_a_printf_shows_whole_records(compiled, capsys, check):
+    """The budget ends it while the buffer is full and a record is being dropped, whichever byte of it."""
+    text = r'extern "C" __global__ void k() { while (1) printf("%s %d\n", "0123456789", 7); }'
+    kernel = compiled(text, check=check)
+    for _ in range(3):
+        with pytest.raises(BudgetExceeded):
+            kernel(8, 32, check=check, budget_s=0.5, workers=4)
+        *lines, told = capsys.readouterr().out.splitlines()
+        assert set(lines) == {"0123456789 7"}
+        assert "did not fit" in told
+
+
+@pytest.mark.parametrize("check", ["off", "full"])
+def test_a_fault_within_a_printf_is_told_at_its_line(compiled, capsys, check):
+    """The runtime follows the pointer of %s; the half record is not shown, those before it are."""
+    text = r"""extern "C" __global__ void k(const long long* a) {
+        printf("before\n");
+        printf("%d %s", 7,
+               (const char*)a[0]);
+    }"""
+    with pytest.raises(KernelFault, match="null pointer") as caught:
+        compiled(text, check=check)(1, 1, np.array([16]), check=check)
+    assert caught.value.line == 3
     assert capsys.readouterr().out == "before\n"
 
 

@@ -19,6 +19,11 @@ CHANGED = {
         "void f() { CUPLATE_DYNAMIC_ALIGNED(__align__(8), x, T<a, b>); }"
     ),
     "void f() { __shared__ extern typename Q<T>::X x[]; }": "void f() { CUPLATE_DYNAMIC_SHARED(x, typename Q<T>::X); }",
+    "void f() { if (a) b(); T extern __shared__ s[]; }": "void f() { if (a) b(); CUPLATE_DYNAMIC_SHARED(s, T); }",
+    "const n::A<int, 4> extern __shared__ s[];": "CUPLATE_DYNAMIC_OUTSIDE(s, const n::A<int, 4>);",
+    "void f() { alignas(16) float extern __shared__ s[]; }": (
+        "void f() { CUPLATE_DYNAMIC_ALIGNED(alignas(16), s, float); }"
+    ),
     "void f() { extern __shared__ int x[][4]; }": "void f() { CUPLATE_DYNAMIC_SHARED(x, int[4]); }",
     "void f() { extern __shared__ T x[], y[]; }": (
         "void f() { CUPLATE_DYNAMIC_SHARED(x, T); CUPLATE_DYNAMIC_SHARED(y, T); }"

@@ -36,6 +36,8 @@ class ArrayArgument(NamedTuple):
         Allocated for this call: nothing is in it yet, and the kernel has to write every element.
     offset_bytes : int
         Where in it the pointer stands that the kernel gets: behind the first byte, if a stride is negative.
+    alignment : int, bytes
+        That the kernel was promised; a copy has it too.
     """
 
     name: str
@@ -47,10 +49,11 @@ class ArrayArgument(NamedTuple):
     written: bool
     fresh: bool = False
     offset_bytes: int = 0
+    alignment: int = 16  # what vector types ask for
 
     def at(self, pointer: int) -> ArrayArgument:
         """The same at another address."""
-        return ArrayArgument(self[0], pointer, *self[2:8])
+        return ArrayArgument(self[0], pointer, *self[2:8], 0, self[9])
 
     @property
     def contiguous(self) -> bool:
@@ -95,10 +98,12 @@ class Guard:
         if len(arrays) > 1:
             size = max([array.pointer + array.size_bytes for array in arrays]) - low
         self.arrays = arrays
-        self.room = room = _rooms.take(size + 64)
+        alignment = max([array.alignment for array in arrays])
+        if alignment < 64 and not (low | size) % 64:
+            alignment = 64  # more than is asked only where it costs no gap before the guard page
+        self.room = room = _rooms.take(size + alignment)
         address = room.end - size
-        # Vector types ask for 16 bytes of alignment; more only where it costs no gap before the guard page.
-        address -= (address - low) % (16 if (low | size) % 64 else 64)
+        address -= (address - low) % alignment
         self.moved = address - low
         for array in arrays:
             if not array.fresh:

@@ -9,7 +9,7 @@ import struct
 import subprocess
 import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from cuplate.backend.cpu.compilers import HostCompiler, environment
@@ -153,7 +153,10 @@ def build(
     flags += ["-include", str(_SHIM / "cuplate_cpu.h")]
     with _Directory() as work:
         # zig knows the system's headers whatever it is told
-        for directory in lay_out(text, directories, _SHIM, work, refuse=compiler.family == "zig"):
+        layout = lay_out(rewritten.text, directories, _SHIM, work, refuse=compiler.family == "zig")
+        outside = rewritten.dynamic_outside or layout.dynamic_outside
+        rewritten = replace(rewritten, text=layout.text, dynamic_outside=outside)
+        for directory in layout.directories:
             flags += ["-I", str(directory)]
         flags.append(f"-ffile-prefix-map={work}=.")  # the same source gives the same bytes
         source, target = Path("kernel.cpp"), work / "kernel.so"

@@ -17,7 +17,10 @@ from pathlib import Path
 from cuplate.errors import ToolchainError
 from cuplate.options import Options
 
-__all__ = ["HostCompiler", "find_compiler"]
+__all__ = ["FileIdentity", "HostCompiler", "file_identity", "find_compiler", "is_still"]
+
+FileIdentity = tuple[str, int, int, int, int]
+"""Path, device, inode, size, and time of the last change in nanoseconds."""
 
 # In this order: what the system calls its C++ compiler, then the two by name.
 _ON_PATH = ("c++", "g++", "clang++")
@@ -153,12 +156,35 @@ def find_compiler(choice: str | None = None) -> HostCompiler:
     ToolchainError
         None was found, or the chosen one does not run.
     """
-    return _find(choice or None, os.environ.get("PATH", ""))
+    path = os.environ.get("PATH", "")
+    return _find(choice or None, path, tuple(map(file_identity, [choice] if choice else _ON_PATH)))
+
+
+def file_identity(command: str) -> FileIdentity | None:
+    """The file that a command runs, and what changes when it is replaced; None if there is none."""
+    path = shutil.which(command)
+    try:
+        return None if path is None else (path, *_stamps(path))
+    except OSError:
+        return None
+
+
+def is_still(identity: FileIdentity | None) -> bool:
+    """Whether a file is the one that it was; True for none."""
+    try:
+        return identity is None or _stamps(identity[0]) == identity[1:]
+    except OSError:
+        return False
+
+
+def _stamps(path: str) -> tuple[int, int, int, int]:
+    status = os.stat(path)
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
 
 
 @functools.lru_cache(maxsize=16)
-def _find(choice: str | None, path: str) -> HostCompiler:
-    del path  # part of the key: another PATH may have another compiler
+def _find(choice: str | None, path: str, files: tuple[FileIdentity | None, ...]) -> HostCompiler:
+    del path, files  # parts of the key: another PATH may have another compiler, and an upgrade replaces one
     if choice is not None:
         command = _zig() if choice == "zig" else _command(choice)
         if command is None:

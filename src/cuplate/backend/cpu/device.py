@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from cuplate.backend.cpu.build import shim_digest
-from cuplate.backend.cpu.compilers import HostCompiler, find_compiler
+from cuplate.backend.cpu.compilers import FileIdentity, HostCompiler, file_identity, find_compiler, is_still
 from cuplate.backend.cpu.engine import ArrayArgument, Module
 from cuplate.backend.protocol import DeviceFacts
 from cuplate.config import Settings
@@ -52,11 +52,18 @@ class Target:
         ``"full"``, ``"bounds"`` or ``"off"``.
     arch : str
         The architecture that the CPU stands for: ``"sm_80"``.
+    file : FileIdentity or None
+        Of the compiler.
     """
 
     compiler: HostCompiler
     check: str
     arch: str
+    file: FileIdentity | None = None
+
+    def unchanged(self) -> bool:
+        """Whether the compiler is still the one that was asked what it is: what another makes must not get its key."""
+        return is_still(self.file)
 
     def ingredients(self, options: Options) -> tuple[tuple[str, str], ...]:
         """What decides the machine code besides the source, for keys; no path is in it."""
@@ -69,8 +76,14 @@ class Target:
         )
 
 
-def target(settings: Settings) -> Target:
+def target(settings: Settings, *, again: bool = False) -> Target:
     """What the settings ask for.
+
+    Parameters
+    ----------
+    settings : Settings
+    again : bool
+        Look whether the compiler has been replaced since.
 
     Raises
     ------
@@ -78,8 +91,10 @@ def target(settings: Settings) -> Target:
         There is no C++ compiler.
     """
     known = _target[0] if _target else None
-    if known is None or known[0] is not settings:
-        known = settings, Target(find_compiler(settings.cpu_compiler), settings.cpu_check, settings.cpu_arch)
+    if known is None or known[0] is not settings or (again and not known[1].unchanged()):
+        file = file_identity(find_compiler(settings.cpu_compiler).command[0])
+        compiler = find_compiler(settings.cpu_compiler)  # after: what is replaced meanwhile is seen at the next look
+        known = settings, Target(compiler, settings.cpu_check, settings.cpu_arch, file)
         _target[:] = [known]
     return known[1]
 

@@ -28,7 +28,7 @@ import time
 import weakref
 from collections.abc import Sequence
 from queue import SimpleQueue
-from typing import Any
+from typing import Any, TypeVar
 
 from cuplate.backend.cpu.arrays import ArrayArgument, Guard, Guarded
 from cuplate.backend.cpu.faults import BudgetExceeded, KernelFault, Waiting, read_fault
@@ -52,12 +52,15 @@ from cuplate.backend.cpu.structures import (
     Launch,
 )
 from cuplate.backend.cpu.symbols import Image
+from cuplate.cache import fork
 from cuplate.errors import ToolchainError
 
 __all__ = ["ArrayArgument", "BudgetExceeded", "KernelFault", "Module", "Waiting"]
 
 _SHIM = "cuplate/backend/cpu/shim/"  # in the names of files, wherever the image was built
 _NEVER_NS = 2**61
+
+T = TypeVar("T")
 
 # Workers that no launch uses, by the layout of their memory.
 _idle: dict[tuple[int, int, int], list[Worker]] = {}
@@ -84,6 +87,14 @@ _helpers: list[_Helper] = []
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_helpers.clear)  # a child has none of its parent's threads
+
+
+def _taken(idle: list[T]) -> T | None:
+    """One of those that wait, if another thread has not just taken the last."""
+    try:
+        return idle.pop()
+    except IndexError:
+        return None
 
 
 class Module:
@@ -140,8 +151,10 @@ class Module:
         self._recipe = _ArgumentRecipe(self.argument_bytes)
         self._idle = _idle.setdefault(self._layout, [])
         self._checker = Checker(image, lib) if self.checked else None
-        self._lock = threading.Lock()
-        self._running = 0
+        self._index = entry_index
+        self._lock = threading.RLock()  # a handler of a signal may launch while we hold it
+        self._running: list[int] = []  # the thread of each launch
+        fork.register(self)
         # A module that is dropped is unloaded; one that is closed, at once. Not at exit: a helper may still run.
         self._unload = weakref.finalize(self, _unload, lib)
         self._unload.atexit = False
@@ -167,6 +180,15 @@ class Module:
             self._lib = None
             if not self._running:
                 self._unload()
+
+    def before_fork(self) -> None:
+        """Nothing: a launch of another thread may take long."""
+
+    def after_fork(self, *, child: bool) -> None:
+        """In a child the launches of other threads will never end."""
+        if child:
+            self._lock = threading.RLock()
+            self._running = [thread for thread in self._running if thread == threading.get_ident()]
 
     def launch(
         self,
@@ -210,17 +232,26 @@ class Module:
         threads = block[0] * block[1] * block[2]
         if not (0 < threads <= MAX_THREADS and blocks > 0 and 0 <= shared_bytes <= MAX_SHARED_BYTES):
             raise ValueError(f"no launch of grid {grid}, block {block} and {shared_bytes} bytes of shared memory")
+        if self._checker is not None and self._checker.interrupted:
+            # The handler of a signal launches what it interrupts, whose checker is in use: another copy of the image.
+            copy = Module(self.image, self._index)
+            try:
+                return copy.launch(
+                    grid, block, shared_bytes, values, check=check, budget_s=budget_s, workers=workers, order=order
+                )
+            finally:
+                copy.close()
         count = 1 if self.checked else max(1, min(workers, blocks))
         crew: list[Worker] = []
         with self._lock:
             lib = self._lib
             if lib is None:
                 raise ToolchainError("the module is closed")
-            self._running += 1
+            self._running.append(threading.get_ident())
         signals.enter(lib)
         try:
             while len(crew) < count:
-                crew.append(self._idle.pop() if self._idle else Worker(*self._layout))
+                crew.append(_taken(self._idle) or Worker(*self._layout))
                 crew[-1].prepare(block, shared_bytes, self._alignment)
             budget_ns = _NEVER_NS if budget_s > 1e9 else int(budget_s * 1e9)
             first = crew[0]
@@ -234,7 +265,7 @@ class Module:
             signals.leave()
             self._idle.extend(crew)
             with self._lock:
-                self._running -= 1
+                self._running.remove(threading.get_ident())
                 if self._lib is None and not self._running:
                     self._unload()
 
@@ -276,7 +307,7 @@ class Module:
         asked = 0
         try:
             for worker in crew[1:]:
-                helper = _helpers.pop() if _helpers else _Helper()
+                helper = _taken(_helpers) or _Helper()
                 helper.tasks.put((self._run, at, worker.address, answers))
                 asked += 1
             self._run(at, first.address)

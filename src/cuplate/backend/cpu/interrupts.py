@@ -23,8 +23,9 @@ class _Signals:
     """
 
     def __init__(self) -> None:
-        self.lock = threading.Lock()
-        self.running = 0
+        self.lock = threading.RLock()
+        self.running: list[int] = []  # the thread of each launch
+        self.on = False
         self.keeper: C.CDLL | None = None
         self.slots: int = 0
         self.ticker: threading.Thread | None = None
@@ -37,17 +38,20 @@ class _Signals:
                 if hasattr(lib, "cuplate_slots"):
                     lib.cuplate_slots.restype = C.c_void_p
                     self.slots = lib.cuplate_slots()
-            self.running += 1
-            if self.running == 1 and self.slots:
+            self.running.append(threading.get_ident())
+            if not self.on and self.slots:
+                # In this order: a handler of a signal that launches between any two lines finds them in place as well.
                 self.keeper.cuplate_signals_on()
+                self.on = True
                 if self.wants_ticker and (self.ticker is None or not self.ticker.is_alive()):
                     self.ticker = threading.Thread(target=self._tick, name="cuplate-ticker", daemon=True)
                     self.ticker.start()
 
     def leave(self) -> None:
         with self.lock:
-            self.running -= 1
-            if self.running == 0 and self.slots and self.keeper is not None:
+            self.running.remove(threading.get_ident())
+            if not self.running and self.slots and self.keeper is not None:
+                self.on = False
                 self.keeper.cuplate_signals_off()
 
     def _tick(self) -> None:
@@ -60,12 +64,13 @@ class _Signals:
 
     def after_fork(self) -> None:
         """In the child: the threads that ran launches are gone."""
-        was_running, self.running = self.running, 0
-        self.lock = threading.Lock()
+        self.running = [thread for thread in self.running if thread == threading.get_ident()]
+        self.lock = threading.RLock()
         self.ticker = None
         if self.keeper is not None and self.slots:
             self.keeper.cuplate_forget()
-            if was_running:
+            if self.on and not self.running:
+                self.on = False
                 self.keeper.cuplate_signals_off()
 
 

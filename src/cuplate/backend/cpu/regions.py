@@ -20,6 +20,7 @@ from typing import Protocol
 
 from cuplate.backend.cpu.reports import Other, Report
 from cuplate.backend.cpu.symbols import Image
+from cuplate.cache import fork
 
 __all__ = ["Checker", "Watch"]
 
@@ -210,7 +211,22 @@ class Checker:
         self._check = library.cuplate_check
         self._check.argtypes = (C.c_void_p,)
         self._check.restype = None
-        self._lock = threading.Lock()  # the image's checker has one state
+        self._lock = threading.RLock()  # the image's checker has one state
+        self._owner = 0
+        fork.register(self)
+
+    @property
+    def interrupted(self) -> bool:
+        """Whether this very thread is within `watch`, so that a handler of a signal asks."""
+        return self._owner == threading.get_ident()
+
+    def before_fork(self) -> None:
+        """Nothing: a launch of another thread may take long."""
+
+    def after_fork(self, *, child: bool) -> None:
+        """A child begins anew: the thread that was launching is gone."""
+        if child and not self.interrupted:
+            self._lock, self._owner = threading.RLock(), 0
 
     @contextlib.contextmanager
     def watch(
@@ -247,11 +263,13 @@ class Checker:
             launch.block_capacity, launch.thread_capacity = _MAX_BLOCKS, _MAX_THREADS
             launch.anchor = self._image.anchor
             launch.data_low, launch.data_high = self._image.writable
-            self._check(C.addressof(launch))
+            self._owner = threading.get_ident()
             try:
+                self._check(C.addressof(launch))
                 yield watch
             finally:
                 self._check(None)
+                self._owner = 0
                 shadow.now = max(shadow.now, launch.now)
                 decode = _Decoder(self._image, known, grid, block)
                 found = [decode(shadow.reports[i]) for i in range(launch.report_count)]

@@ -60,6 +60,7 @@ _ALWAYS_READ = ("__shared__", "__launch_bounds__", "alignas")
 _SPECIFIERS = frozenset(
     {"__shared__", "__device__", "__constant__", "__managed__", "static", "extern", "const", "volatile"}
 )
+_OF_TYPES = frozenset({"::", "<", ">", ",", "*"})
 _ATTRIBUTES = frozenset({"__align__", "alignas", "__attribute__", "__builtin_align__"})
 
 
@@ -184,7 +185,8 @@ class _Rewriter:
             return at + 1
         if "extern" not in words or self.tokens[end].text != ";":
             return at + 1
-        declared, attributes = self._declarators(at, end)
+        begin = self._type_before(at)
+        declared, attributes = self._declarators(begin, end)
         if not declared:
             return at + 1
         inside = self._in_function(at)
@@ -195,10 +197,26 @@ class _Rewriter:
         else:
             attributes = ""  # the array outside is aligned to a page
         new = " ".join(f"{macro}({attributes}{name}, {kind});" for name, kind in declared)
-        start, stop = self.tokens[at].start, self.tokens[end].end
+        start, stop = self.tokens[begin].start, self.tokens[end].end
         self.edits.append((start, stop, new + self._line_ends(start, stop)))
         self.statement = end + 1
         return end + 1
+
+    def _type_before(self, at: int) -> int:
+        """Where a declaration begins whose type stands in front of ``extern`` or ``__shared__``."""
+        while at > self.statement:
+            before = self.tokens[at - 1]
+            if before.directive:
+                break
+            if before.kind in ("word", "number") or before.text in _OF_TYPES:
+                at -= 1
+                continue
+            opens = (i for i in range(at - 1, self.statement, -1) if self.tokens[i].text == "(")
+            opened = next((i for i in opens if self._behind_group(i) == at), 0)
+            if not opened or self.tokens[opened - 1].text not in _ATTRIBUTES:
+                break
+            at = opened - 1
+        return at
 
     def _aligns_extern(self, at: int) -> bool:
         """Whether an attribute stands in front of ``extern``."""

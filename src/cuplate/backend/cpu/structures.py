@@ -7,7 +7,7 @@ import struct
 
 __all__ = ["LAUNCH", "Fault", "Info", "Launch", "Memory"]
 
-ABI = 8  # CUPLATE_ABI
+ABI = 9  # CUPLATE_ABI
 MAX_THREADS = 1024
 MAX_SHARED_BYTES = 232448  # what the largest GPU of today lends to a block (compute capability 9.0: 227 KiB)
 SHARED_GUARD_BYTES = 16384  # GUARD_BYTES

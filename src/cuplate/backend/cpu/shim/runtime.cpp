@@ -539,34 +539,40 @@ static void fiber_main() {
 
 // --------------------------------------------------------------------------------------------------------- printf
 //
-// A record is its length, block and arguments; engine.py formats it when the launch is over, as the driver does.
+// A record is its length, block and arguments; printed.py formats it when the launch is over, as the driver does. It is
+// written behind print_used, which cuplate_print_end() alone moves on: a launch may be left anywhere, and what was printed
+// is whole records all the same.
 
 static void put(Worker* w, const void* bytes, u64 count) {
-    if (w->print_used + count > w->print_capacity) {
-        w->print_used = w->print_capacity + 1;  // the record is dropped by print_end()
+    if (w->print_at + count > w->print_capacity) {
+        w->print_at = w->print_capacity + 1;  // nothing more fits: the record is dropped by print_end()
         return;
     }
-    __builtin_memcpy(w->print_buffer + w->print_used, bytes, count);
-    w->print_used += count;
+    __builtin_memcpy(w->print_buffer + w->print_at, bytes, count);
+    w->print_at += count;
 }
 
-static void put_text(Worker* w, char kind, const char* text) {
+static void put_text(Worker* w, char kind, const char* text, void* caller) {
+    w->follows = (address_t)caller - 1;
     unsigned n = 0;
     while (text && text[n] && n < 4096) ++n;
     put(w, &kind, 1);
     put(w, &n, sizeof n);
     put(w, text, n);
+    w->follows = 0;
 }
 
-static __thread u64 print_start;
+// Whether the current thread is within a printf(): another one must not begin a record there.
+static inline bool printing(Worker* w) {
+    return w->print_at != w->print_used;
+}
 
 extern "C" void cuplate_print_begin(const char* format) {
     Worker* w = self();
-    print_start = w->print_used;
     unsigned length = 0;
     put(w, &length, sizeof length);
     put(w, &w->block_index, sizeof w->block_index);
-    put_text(w, 's', format);
+    put_text(w, 's', format, __builtin_return_address(0));
 }
 
 extern "C" void cuplate_print_integer(u64 value) {
@@ -582,18 +588,19 @@ extern "C" void cuplate_print_real(double value) {
 }
 
 extern "C" void cuplate_print_text(const char* text) {
-    put_text(self(), 's', text);
+    put_text(self(), 's', text, __builtin_return_address(0));
 }
 
 extern "C" void cuplate_print_end() {
     Worker* w = self();
-    if (w->print_used > w->print_capacity) {
-        w->print_used = print_start;
+    if (w->print_at > w->print_capacity) {
+        w->print_at = w->print_used;
         w->print_dropped++;
         return;
     }
-    unsigned length = (unsigned)(w->print_used - print_start);
-    __builtin_memcpy(w->print_buffer + print_start, &length, sizeof length);
+    unsigned length = (unsigned)(w->print_at - w->print_used);
+    __builtin_memcpy(w->print_buffer + w->print_used, &length, sizeof length);
+    __atomic_store_n(&w->print_used, w->print_at, __ATOMIC_RELEASE);
 }
 
 extern "C" u64 cuplate_clock() {
@@ -679,7 +686,7 @@ static void tick(Worker* w, address_t stack_pointer, address_t pc) {
         w->still_ticks = 0;
         return;
     }
-    if (++w->still_ticks < STILL_TICKS || !in_kernel(pc)) return;
+    if (++w->still_ticks < STILL_TICKS || !in_kernel(pc) || printing(w)) return;
     w->still_ticks = 0;
     suspend(w);
 }
@@ -734,7 +741,7 @@ static void on_signal(int signal, void* info, void* context) {
     w->fault.access = signal == SIG_SEGV || signal == SIG_BUS ? fault_access(info, context) : 0;
     w->fault.signal = signal;
     w->fault.address = fault_address(info);
-    w->fault.pc = context_register(context, true);
+    w->fault.pc = w->follows ? w->follows : context_register(context, true);
     w->fault.stack_pointer = stack_pointer;
     leave(w, REASON_SIGNAL);
 }
@@ -745,7 +752,9 @@ CUPLATE_EXPORT Slot* cuplate_slots() {
 
 CUPLATE_EXPORT void cuplate_signals_on() {
     for (int i = 0; i < SIGNALS; ++i) {
-        SignalAction action;
+        SignalAction action, now;
+        sigaction(handled[i], nullptr, &now);
+        if (now.handler == on_signal) continue;  // else `before` would lead to ourselves
         __builtin_memset(&action, 0, sizeof action);
         action.handler = on_signal;
         // NODEFER: leave() never returns from the handler, so nobody would unblock the signal.
@@ -826,7 +835,8 @@ static void prepare(Worker* w, Launch* launch) {
     w->epoch = 0;
     w->switches = w->last_switches = w->last_current = w->still_ticks = 0;
     w->current = w->run_first = w->run_last = 0;
-    w->print_used = 0;
+    w->follows = 0;
+    w->print_used = w->print_at = 0;
     w->print_dropped = 0;
     __builtin_memset(&w->fault, 0, __builtin_offsetof(Fault, text) + 1);
     unsigned i = 0;

@@ -12,7 +12,7 @@
 #define CUPLATE_HIDDEN __attribute__((visibility("hidden")))
 
 // Bumped whenever a structure below changes: engine.py refuses an image of another layout.
-#define CUPLATE_ABI 8
+#define CUPLATE_ABI 9
 
 namespace cuplate {
 
@@ -154,7 +154,7 @@ struct Worker {
     address_t stack_bytes, stack_stride;
     char* dynamic;       // dynamic shared memory
     u64 dynamic_bytes;
-    char* print_buffer;  // records of printf()
+    char* print_buffer;  // records of printf(), of which print_used bytes are whole ones
     u64 print_capacity, print_used, print_dropped;
     char* signal_stack;
     u64 signal_stack_bytes;
@@ -164,6 +164,8 @@ struct Worker {
     unsigned spins;
     unsigned switches;   // counts changes of the running thread, those within a run aside
     unsigned last_switches, last_current, still_ticks; // how many ticks it has not changed
+    u64 print_at;        // where the record that is being written ends so far
+    volatile address_t follows; // the kernel's call for which the runtime follows a pointer: a fault there is the call's
     unsigned checked;
     unsigned reversed;
     unsigned runnable[MAX_WARPS], at_barrier[MAX_WARPS], living[MAX_WARPS], arrived[MAX_WARPS];
