@@ -54,9 +54,9 @@ def test_indices_become_64_bits_where_an_array_needs_it_and_still_nothing_spills
     """Arrays beyond 2**31 bytes: other text, with offsets of 64 bits."""
     a, b, bias = ArraySpec((40_000, 30_000)), ArraySpec((30_000, 4096)), ArraySpec((4096,))
     report = matmul_simt.inspect(a, b, bias, relu=True, arch="sm_90")
-    assert "using index_t = long long" in report.source and "using offset_t = long long" in report.source
+    assert "using index_t = long long" in report.source and "    long long offset_a[" in report.source
     assert report.cubin.resources.spill_store_bytes == 0
-    assert "using offset_t = unsigned" in matmul_simt.inspect(*LARGE, relu=True, arch="sm_90").source
+    assert "    unsigned offset_a[" in matmul_simt.inspect(*LARGE, relu=True, arch="sm_90").source
 
 
 def test_the_source_includes_nothing_and_uses_no_tensor_core() -> None:
