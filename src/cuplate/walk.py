@@ -647,6 +647,8 @@ class Walk:
 
 
 def _drop_plans(entry: Entry[Any]) -> None:
+    if not hasattr(entry.value, "evicted"):  # the tier is public: what others keep in it is no kernel
+        return
     entry.value.evicted = True
     for walk in _users(entry.value):
         walk.forget(entry)
