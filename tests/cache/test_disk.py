@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 import shutil
@@ -9,6 +10,7 @@ import sqlite3
 import subprocess
 import sys
 import time
+import weakref
 from contextlib import closing
 from pathlib import Path
 
@@ -269,3 +271,22 @@ def test_old_stores_that_were_set_aside_are_removed_and_young_ones_kept(tier: Di
     os.chmod(tier.base, 0o700)
     tier.put(key(1), b"p")
     assert sorted(os.listdir(tier.base)) == sorted([*names[1:], "v1", "v1.lock"])
+
+
+def test_a_look_up_where_no_store_is_holds_nothing_of_its_callers(tmp_path: Path) -> None:
+    """The error of a missing store goes with the look-up, and with it the frames that led there."""
+
+    class Array:
+        pass
+
+    def call() -> weakref.ref[Array]:
+        array = Array()
+        assert DiskTier(str(tmp_path / "none")).get(bytes(32)) is None
+        return weakref.ref(array)
+
+    gc.collect()
+    gc.disable()
+    try:
+        assert call()() is None
+    finally:
+        gc.enable()

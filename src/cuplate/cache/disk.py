@@ -429,7 +429,10 @@ class DiskTier:
             failure = error
         finally:
             self._reading.release()
-        return None, self._trouble(failure, seen, query=lambda reader: query(reader, *arguments))
+        try:
+            return None, self._trouble(failure, seen, query=lambda reader: query(reader, *arguments))
+        finally:
+            del failure  # else it and this frame hold each other, and the caller's arrays, until the collector comes
 
     def _told(self, query: Callable[[Reader], T]) -> T | None:
         """The query's answer, None when there is no store; for a person, so trouble is an error and changes nothing."""
@@ -528,7 +531,10 @@ class DiskTier:
                     raise
         finally:
             self._writing.release()
-        return None, self._trouble(failure, seen, writing=True)
+        try:
+            return None, self._trouble(failure, seen, writing=True)
+        finally:
+            del failure  # as in _read
 
     def _current_engine(self, until: float) -> Engine:
         if self._engine is not None and self._identity() != self._engine_identity:
