@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from jaxtyping import Float32
-from measuring import Result, find_cupy, print_rows, ratio, read_options, start, summary, time_bursts
+from measuring import Result, print_rows, ratio, read_options, skip_without_gpu, start, summary, time_bursts
 
 from cuplate import Array, Inline, dispatch, f32, specialize
 
@@ -91,10 +91,8 @@ def main() -> int:
         ("--calls", {"type": int, "default": 300, "help": "calls in a burst (default 300)"}),
     )
     result = start("checks", options)
-    cupy, reason = find_cupy()
+    cupy = skip_without_gpu(result)
     if cupy is None:
-        result.skipped = f"needs a GPU: {reason}"
-        print(f"Nothing was measured: this benchmark {result.skipped}.")
         return result.finish(options)
     rounds = options.rounds or (9 if options.quick else 61)
     for varied in (True, False):

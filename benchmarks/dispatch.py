@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 from jaxtyping import Float32
-from measuring import Goal, Result, find_cupy, print_rows, ratio, read_options, start, summary, time_bursts
+from measuring import Goal, Result, print_rows, ratio, read_options, skip_without_gpu, start, summary, time_bursts
 
 from cuplate import Array, Inline, i32, specialize
 from cuplate.kernels import matmul_epilogue
@@ -40,10 +40,8 @@ def main() -> int:
         ("--calls", {"type": int, "default": 300, "help": "calls in a burst (default 300)"}),
     )
     result = start("dispatch", options)
-    cupy, reason = find_cupy()
+    cupy = skip_without_gpu(result)
     if cupy is None:
-        result.skipped = f"needs a GPU: {reason}"
-        print(f"Nothing was measured: this benchmark {result.skipped}.")
         return result.finish(options)
     rounds = options.rounds or (9 if options.quick else 61)
     matmul(result, cupy, rounds, options.calls)

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from measuring import Goal, Result, find_cupy, print_rows, ratio, read_options, start, summary, time_events
+from measuring import Goal, Result, print_rows, ratio, read_options, skip_without_gpu, start, summary, time_events
 
 from cuplate.kernels import matmul_epilogue
 
@@ -34,10 +34,8 @@ def main() -> int:
         ("--rounds", {"type": int, "default": None, "help": "rounds (default 25, quick 5)"}),
     )
     result = start("gemm", options)
-    cupy, reason = find_cupy()
+    cupy = skip_without_gpu(result)
     if cupy is None:
-        result.skipped = f"needs a GPU: {reason}"
-        print(f"Nothing was measured: this benchmark {result.skipped}.")
         return result.finish(options)
     try:
         import torch

@@ -147,6 +147,15 @@ def find_cupy() -> tuple[Any, str]:
     return (cupy, "") if count else (None, "no GPU (the driver lists no device)")
 
 
+def skip_without_gpu(result: Result) -> Any:
+    """CuPy; None where there is no GPU, which the result then says."""
+    cupy, reason = find_cupy()
+    if cupy is None:
+        result.skipped = f"needs a GPU: {reason}"
+        print(f"Nothing was measured: this benchmark {result.skipped}.")
+    return cupy
+
+
 # bursts in one process ------------------------------------------------------------------------------------------------
 
 

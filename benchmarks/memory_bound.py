@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from jaxtyping import Float32
-from measuring import Goal, Ratio, Result, find_cupy, ratio, read_options, start, summary
+from measuring import Goal, Ratio, Result, ratio, read_options, skip_without_gpu, start, summary
 
 from cuplate import Array, Inline, specialize
 from cuplate.kernels import (
@@ -96,10 +96,8 @@ def main() -> int:
         ("--eager", {"action": "store_true", "help": "leave torch.compile out, which takes a minute"}),
     )
     result = start("memory_bound", options)
-    cupy, reason = find_cupy()
+    cupy = skip_without_gpu(result)
     if cupy is None:
-        result.skipped = f"needs a GPU: {reason}"
-        print(f"Nothing was measured: this benchmark {result.skipped}.")
         return result.finish(options)
     bench = Bench(result, cupy, options.rounds or (5 if options.quick else 25), compiled=not options.eager)
     columns = COLUMNS[3:4] if options.quick else COLUMNS
