@@ -38,7 +38,8 @@ __all__ = [
     "zero",
 ]
 
-_DEFAULT_STREAMS = (0, 1, 2)  # legacy, by both of its names, and per thread
+_LEGACY_STREAMS = (0, 1)  # one stream by two names
+_DEFAULT_STREAMS = (*_LEGACY_STREAMS, 2)  # and that of each thread
 DEFAULT_SHARED_BYTES = 48 * 1024  # above this a kernel needs its attribute raised once per device
 
 
@@ -297,7 +298,7 @@ def device_of_stream(pointer: int) -> int | None:
 
 def is_capturing(pointer: int) -> bool:
     """Whether a graph capture is under way on a stream, be it whose it may; an invalidated one counts too."""
-    if pointer in (0, 1):
+    if pointer in _LEGACY_STREAMS:
         return False  # the legacy stream cannot be captured
     (state,) = _check("tell whether a stream is captured", driver.cuStreamIsCapturing(pointer))
     return bool(state != driver.CUstreamCaptureStatus.CU_STREAM_CAPTURE_STATUS_NONE)
@@ -305,7 +306,7 @@ def is_capturing(pointer: int) -> bool:
 
 def joins_capture(pointer: int) -> bool:
     """Whether work on the legacy default stream would have to wait for a stream that is captured, which breaks it."""
-    if pointer not in (0, 1):
+    if pointer not in _LEGACY_STREAMS:
         return False
     return bool(driver.cuStreamIsCapturing(0)[0] == driver.CUresult.CUDA_ERROR_STREAM_CAPTURE_IMPLICIT)
 
