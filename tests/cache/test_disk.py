@@ -290,3 +290,26 @@ def test_a_look_up_where_no_store_is_holds_nothing_of_its_callers(tmp_path: Path
         assert call()() is None
     finally:
         gc.enable()
+
+
+def test_a_tier_that_is_dropped_closes_its_connections(tmp_path: Path) -> None:
+    """At once when nothing else leads to it, and before the collector asks the connections, which would warn."""
+    gc.collect()
+    gc.disable()
+    try:
+        for number, in_a_cycle in enumerate((False, True)):
+            tier = DiskTier(str(tmp_path / str(number)))
+            assert tier.put(bytes(32), b"payload")
+            assert tier.get(bytes(32)) == b"payload"
+            assert tier._reader is not None and tier._engine is not None
+            held = tier._reader._connection, tier._engine._con
+            if in_a_cycle:
+                tier.__dict__["itself"] = tier
+            del tier
+            if in_a_cycle:
+                gc.collect()
+            for connection in held:
+                with pytest.raises(sqlite3.ProgrammingError, match="closed"):
+                    connection.execute("SELECT 1")
+    finally:
+        gc.enable()

@@ -15,6 +15,7 @@ from __future__ import annotations
 import math
 import sqlite3
 import time
+import weakref
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Any
@@ -22,7 +23,7 @@ from typing import Any
 import diskcache
 from diskcache.core import DEFAULT_SETTINGS, ENOVAL, METADATA, MODE_RAW, UNKNOWN
 
-from cuplate.cache.reader import connect
+from cuplate.cache.reader import close_with, connect
 from cuplate.cache.touch import BY_USE, STEP_S, first_stamp, touch
 
 __all__ = ["BytesDisk", "Engine"]
@@ -171,9 +172,6 @@ class Engine(diskcache.Cache):  # type: ignore[misc]
             self.close()
             raise
 
-    def __del__(self) -> None:
-        self.close()
-
     @property
     def _directory(self) -> str:
         return self._real_directory
@@ -192,11 +190,12 @@ class Engine(diskcache.Cache):  # type: ignore[misc]
                 connection.execute("PRAGMA secure_delete = OFF")
                 connection.execute(f"PRAGMA wal_autocheckpoint = {_LOG_PAGES}")
                 connection.text_factory = _lenient  # a planted text that is no UTF-8 must not stop every open
-                connection.set_progress_handler(lambda: time.monotonic() > self.until + 1.0, _STEPS)
+                this = weakref.proxy(self)
+                connection.set_progress_handler(lambda: time.monotonic() > this.until + 1.0, _STEPS)
             except BaseException:
                 connection.close()
                 raise
-            self._connection = connection
+            self._connection, self._closing = connection, close_with(self, connection)
         return self._connection
 
     def _bounded(self, call: Callable[..., Any], *arguments: object) -> Any:
@@ -418,12 +417,9 @@ class Engine(diskcache.Cache):  # type: ignore[misc]
 
     def close(self) -> None:
         """Close the connection; the next use opens another. Never raises."""
-        connection, self._connection = self._connection, None
-        if connection is not None:
-            try:
-                connection.close()
-            except Exception:
-                return
+        if self._connection is not None:
+            self._connection = None
+            self._closing()
 
 
 def _without_limit() -> dict[str, object]:

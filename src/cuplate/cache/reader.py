@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import stat
 import time
+import weakref
 from typing import TYPE_CHECKING, Any
 
 from cuplate.cache.faults import Refused
@@ -16,7 +17,7 @@ from cuplate.cache.faults import Refused
 if TYPE_CHECKING:
     import sqlite3
 
-__all__ = ["DATABASE", "Identity", "Reader", "connect", "identity"]
+__all__ = ["DATABASE", "Identity", "Reader", "close_with", "connect", "identity"]
 
 DATABASE = "cache.db"
 Identity = tuple[int, int]
@@ -102,6 +103,36 @@ def connect(directory: str, query: str, busy_s: float) -> sqlite3.Connection:
     return connection
 
 
+def close_with(owner: object, connection: sqlite3.Connection) -> weakref.finalize[..., Any]:
+    """Close a connection at the latest with its owner, which it must not refer to.
+
+    ``__del__`` of the owner would do, were it not for cycles: there the collector may ask the connection first, which
+    warns from Python 3.13 that nobody has closed it.
+
+    Parameters
+    ----------
+    owner : object
+        The only one to use it.
+    connection : sqlite3.Connection
+        From `connect`.
+
+    Returns
+    -------
+    weakref.finalize
+        Call it to close now; never raises, and does nothing the second time.
+    """
+    closing = weakref.finalize(owner, _close, connection)
+    closing.atexit = False  # a child that leaves would drop the locks of its parent's connections
+    return closing
+
+
+def _close(connection: sqlite3.Connection) -> None:
+    try:
+        connection.close()
+    except Exception:
+        return
+
+
 class Reader:
     """One connection for look-ups.
 
@@ -138,21 +169,20 @@ class Reader:
         self._until = time.monotonic() + busy_s
         self._busy_s = busy_s
         self._connection = connect(directory, query or _query(directory), busy_s)
+        self._closing = close_with(self, self._connection)
         try:
             self._harden(largest_bytes)
         except BaseException:
             self.close()
             raise
 
-    def __del__(self) -> None:
-        self.close()
-
     def _harden(self, largest_bytes: int) -> None:
         import sqlite3
 
         self._connection.text_factory = bytes  # no decoding, so none that fails; the seal decides what a value is
         self._connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, max(1 << 20, min(largest_bytes, (1 << 31) - 1)))
-        self._connection.set_progress_handler(lambda: time.monotonic() > self._until, _STEPS)
+        this = weakref.proxy(self)
+        self._connection.set_progress_handler(lambda: time.monotonic() > this._until, _STEPS)
         self._connection.execute("PRAGMA query_only = ON")
 
     def rows(self, wait_s: float) -> list[tuple[bytes, str, object, object, object, object]]:
@@ -225,10 +255,7 @@ class Reader:
 
     def close(self) -> None:
         """Close; never raises."""
-        try:
-            self._connection.close()
-        except Exception:
-            return
+        self._closing()
 
 
 def _is_text(tag: object) -> bool:
