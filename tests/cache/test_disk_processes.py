@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import signal
+import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+import cuplate
 from cuplate import cache
 from cuplate.cache import CachePolicy, DiskTier
 
@@ -142,3 +145,22 @@ def test_a_fork_inside_exclusive_of_another_thread_leaves_a_free_gate() -> None:
         holder.join()
         cache.set_policy(before)
     assert answers == ["(0, None, 0)"] * 2
+
+
+def test_a_fork_while_another_thread_imports_from_us_waits_for_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The child can import the same module; the lock that the thread held at the fork would be held there for ever."""
+    begun = threading.Event()
+    monkeypatch.setattr(sys, "begun", begun, raising=False)
+    monkeypatch.setattr(cuplate, "__path__", [*cuplate.__path__, str(tmp_path)])
+    name = "cuplate.slowly_imported"
+    (tmp_path / "slowly_imported.py").write_text("import sys, time\nsys.begun.set()\ntime.sleep(0.2)\nvalue = 7\n")
+    thread = threading.Thread(target=importlib.import_module, args=(name,))
+    thread.start()
+    try:
+        assert begun.wait(WAIT_S)
+        assert together(2, lambda n: importlib.import_module(name).value) == ["7", "7"]
+    finally:
+        thread.join()
+        del sys.modules[name]

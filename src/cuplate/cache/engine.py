@@ -184,19 +184,23 @@ class Engine(diskcache.Cache):  # type: ignore[misc]
     def _con(self) -> sqlite3.Connection:
         # One for all threads (the tier's lock guards it): diskcache's own, one a thread, outlive their threads.
         if self._connection is None:
-            connection = connect(self._real_directory, "mode=rwc", 0.0)
-            try:
-                connection.execute(f"PRAGMA page_size = {_PAGE_BYTES}")  # before anything is written; then for good
-                connection.execute("PRAGMA secure_delete = OFF")
-                connection.execute(f"PRAGMA wal_autocheckpoint = {_LOG_PAGES}")
-                connection.text_factory = _lenient  # a planted text that is no UTF-8 must not stop every open
-                this = weakref.proxy(self)
-                connection.set_progress_handler(lambda: time.monotonic() > this.until + 1.0, _STEPS)
-            except BaseException:
-                connection.close()
-                raise
-            self._connection, self._closing = connection, close_with(self, connection)
+            self._connection = self._bounded(self._open)  # whoever closes last holds the database while the log goes
+            self._closing = close_with(self, self._connection)
         return self._connection
+
+    def _open(self) -> sqlite3.Connection:
+        connection = connect(self._real_directory, "mode=rwc", 0.0)
+        try:
+            connection.execute(f"PRAGMA page_size = {_PAGE_BYTES}")  # before anything is written; then for good
+            connection.execute("PRAGMA secure_delete = OFF")
+            connection.execute(f"PRAGMA wal_autocheckpoint = {_LOG_PAGES}")
+            connection.text_factory = _lenient  # a planted text that is no UTF-8 must not stop every open
+            this = weakref.proxy(self)
+            connection.set_progress_handler(lambda: time.monotonic() > this.until + 1.0, _STEPS)
+        except BaseException:
+            connection.close()
+            raise
+        return connection
 
     def _bounded(self, call: Callable[..., Any], *arguments: object) -> Any:
         """Call again while the database is locked, until the deadline."""

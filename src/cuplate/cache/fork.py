@@ -2,17 +2,20 @@
 
 A fork while another thread is inside SQLite, or holds a lock, leaves a child that hangs. So the forking thread first
 takes every member's locks, closes its connections, forks, and releases in parent and child. The wait is bounded: a
-member that does not come free in time is replaced in the child.
+member that does not come free in time is replaced in the child. The same for a module of ours that another thread is
+importing: its lock would stay taken in the child, whose own import of it would wait for ever.
 
 The children of multiprocessing end without `atexit`, and forget at their start what was to be done at their end.
 """
 
 from __future__ import annotations
 
+import _imp
 import atexit
 import os
 import sys
 import threading
+import time
 import weakref
 from collections.abc import Callable
 from typing import Protocol
@@ -30,6 +33,10 @@ class ForkSafe(Protocol):
         """Release, or replace what could not be taken; the child does no other work."""
 
 
+_IMPORT_WAIT_S = 2.0
+_POLL_S = 0.001
+_OURS = __name__.partition(".")[0]
+_stopped: list[bool] = []  # whether this fork holds back imports
 _members: weakref.WeakSet[ForkSafe] = weakref.WeakSet()
 _adding = threading.RLock()
 _held: list[ForkSafe] = []
@@ -48,13 +55,46 @@ def register(member: ForkSafe) -> None:
 
 
 def _before() -> None:
-    _adding.acquire()
-    _held[:] = _members
-    for member in _held:
-        member.before_fork()
+    # Imports last, and asked for again: whoever holds a lock of ours may be about to import, and a module of ours may
+    # register a member as it is imported.
+    until = time.monotonic() + _IMPORT_WAIT_S
+    while True:
+        with _adding:
+            fresh = [member for member in _members if member not in _held]
+        for member in fresh:
+            _held.append(member)
+            member.before_fork()
+        late = time.monotonic() > until
+        if _stop_imports() or late:
+            _adding.acquire()
+            if late or all(member in _held for member in _members):
+                return
+            _adding.release()
+            _go_on_importing()
+        time.sleep(_POLL_S)
+
+
+def _stop_imports() -> bool:
+    """Hold back imports until `_go_on_importing`; False, and none held back, while a thread is inside one of ours."""
+    _imp.acquire_lock()
+    locks = getattr(sys.modules["_frozen_importlib"], "_module_locks", {})  # name -> weak reference to its lock
+    me = threading.get_ident()
+    for name, reference in tuple(locks.items()):
+        if name.partition(".")[0] == _OURS and getattr(reference(), "owner", None) not in (None, me):
+            _imp.release_lock()
+            return False
+    _stopped.append(True)
+    return True
+
+
+def _go_on_importing() -> None:
+    if _stopped:
+        _stopped.clear()
+        _imp.release_lock()
 
 
 def _after(child: bool) -> None:
+    _go_on_importing()
     for member in reversed(_held):
         member.after_fork(child=child)
     _held.clear()
