@@ -184,8 +184,9 @@ class Engine(diskcache.Cache):  # type: ignore[misc]
     def _con(self) -> sqlite3.Connection:
         # One for all threads (the tier's lock guards it): diskcache's own, one a thread, outlive their threads.
         if self._connection is None:
-            self._connection = self._bounded(self._open)  # whoever closes last holds the database while the log goes
-            self._closing = close_with(self, self._connection)
+            # Bounded: whoever closes last holds the database while the log goes.
+            connection: sqlite3.Connection = self._bounded(self._open)
+            self._connection, self._closing = connection, close_with(self, connection)
         return self._connection
 
     def _open(self) -> sqlite3.Connection:
