@@ -42,6 +42,7 @@ def test_the_defaults_are_finite(monkeypatch: pytest.MonkeyPatch) -> None:
         "eviction       least-recently-used  [default]",
         "time_to_live_s unlimited  [default]",
         "layers         none  [default]",
+        "shared         none  [default]",
         "engine         auto  [default]",
         "frozen         off  [default]",
         "single_flight  on  [default]",

@@ -33,7 +33,7 @@ def write(folder: Path, *lines: str, head: str = "[tool.cuplate]") -> Path:
     return file
 
 
-def test_every_value_may_stand_there(tmp_path: Path) -> None:
+def test_every_value_may_stand_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With the types of TOML or as in the environment; the source is file and line."""
     file = write(
         tmp_path,
@@ -43,6 +43,7 @@ def test_every_value_may_stand_there(tmp_path: Path) -> None:
         'eviction = "least-frequently-used"',
         'time_to_live_s = "30d"',
         'layers = ["seeds/a", "/b"]',
+        'shared = "redis://host/1"',
         'engine = "files"',
         "frozen = true",
         "single_flight = false",
@@ -50,7 +51,9 @@ def test_every_value_may_stand_there(tmp_path: Path) -> None:
         'on_error = "ignore"',
         "explain = true",
     )
+    monkeypatch.setenv("CUPLATE_CACHE_SECRET", "a secret of the test")
     found = CachePolicy().effective()
+    assert found.shared == "redis://host/1"
     assert (found.memory_kernels, found.disk_bytes, found.time_to_live_s) == (64, 2 << 30, 30 * 86400.0)
     assert found.directory == str(tmp_path / "build" / "kernels")
     assert found.layers == (tmp_path / "seeds" / "a", Path("/b"))
@@ -60,7 +63,7 @@ def test_every_value_may_stand_there(tmp_path: Path) -> None:
     names = [name for name, _, source in found.rows() if source.startswith(str(file))]
     assert names == [name for name, _, _ in found.rows() if name not in ("secret", "disk")]
     assert found.source("memory_kernels") == f"{file}:4"
-    assert found.source("on_error") == f"{file}:14"
+    assert found.source("on_error") == f"{file}:15"
 
 
 def test_code_and_environment_win_over_the_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
