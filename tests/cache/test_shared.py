@@ -290,10 +290,8 @@ def test_64_cold_clients_on_one_key(served: Served, children: Children) -> None:
     clients, early = 64, 2
     gate, go = os.pipe()
 
-    def work(number: int) -> str:
-        os.close(go)
-        if number >= early:
-            os.read(gate, 1)  # until the first two are ready
+    def work() -> str:
+        os.read(gate, 1)
 
         def build() -> Cubin:
             children.say("compile")
@@ -306,12 +304,16 @@ def test_64_cold_clients_on_one_key(served: Served, children: Children) -> None:
         children.say("ready")
         return "fine"
 
-    for number in range(clients):
-        children.start(lambda number=number: work(number))  # type: ignore[misc]
-    children.until("ready", early)
+    for _ in range(clients):
+        children.start(work)
+    begun = 0
+    for begin in (early, 12, 22, 32, 42, 52, clients):  # all at once starve the server of two cores
+        os.write(go, bytes(begin - begun))
+        children.until("ready", begin)
+        begun = begin
+    said = children.finish()
     os.close(gate)
     os.close(go)
-    said = children.finish()
     assert said.count("done 'fine'") == clients
     assert 1 <= said.count("compile") <= early
     assert served.calls("getrange") == clients and served.calls("set") == said.count("compile")
