@@ -129,6 +129,10 @@ def test_a_variable_names_another_file_or_none(monkeypatch: pytest.MonkeyPatch, 
         ('eviction = "lru"', ["eviction is not one of its kinds", "'lru'", "least-recently-used"]),
         ("time_to_live_s = 0", ["time_to_live_s is no time", "30d"]),
         ('frozen = "maybe"', ["frozen is not a switch", "'maybe'"]),
+        ('shared = "redis://host"', ["a shared tier needs a secret", "CUPLATE_CACHE_SECRET"]),
+        ('shared = "redis:/host"', ["shared", "neither a URL nor module:Class"]),
+        ('shared = "redis://me:hunter2@host"', ["do not belong in a file", "CUPLATE_SHARED"]),
+        ('shared = ["redis://me:hunter2@host"]', ["a list"]),
         ("layers = [1979-05-27]", ["a date", "text or a number"]),
         ('directory = "~/x"', ["starts with '~'", "not expanded"]),
     ],
@@ -141,6 +145,7 @@ def test_a_wrong_key_or_value_names_file_and_line(tmp_path: Path, line: str, par
             CachePolicy().effective()
         for part in [*parts, f"{file}:6"]:
             assert part in str(caught.value)
+        assert "hunter2" not in str(caught.value)
 
 
 @pytest.mark.parametrize(
