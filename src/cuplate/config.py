@@ -436,7 +436,8 @@ def _value_of(table: project.Table, key: str) -> tuple[Any, str]:
             read = _wrong_type
         values = [_text_of(text) for text in texts]
         if name == "shared" and "@" in values[0]:
-            raise SettingError("user and password do not belong in a file of the project.", try_="CUPLATE_SHARED=***")
+            allowed = "a URL without them; CUPLATE_SHARED may have them"
+            raise SettingError("user and password do not belong in a file of the project.", allowed=allowed)
         if name in ("layers", "cache_dir"):  # relative ones are taken from the file's folder
             values = [v if v.lower() == OFF or v.startswith("~") else _beside(table.path, v) for v in values]
             return (tuple(values) if name == "layers" else values[0]), place

@@ -92,7 +92,7 @@ class CachePolicy:
         else in the ``.cache`` of the home that the user database knows, else nowhere (memory only). Environment:
         ``CUPLATE_CACHE_DIR``, with ``off`` for no disk cache.
     secret : bytes, optional
-        Key of the seal on every entry; needed only where others can write the directory. Default none.
+        Key of the seal on every entry; needed where others can write the directory, and for ``shared``. Default none.
         Environment: ``CUPLATE_CACHE_SECRET``; not in pyproject.toml.
     disk : bool, optional
         False keeps everything in memory. Default True.
