@@ -17,6 +17,7 @@ import time
 from functools import partial
 from typing import Any
 
+from redis._parsers import _RESP2Parser
 from redis.backoff import NoBackoff
 from redis.connection import Connection, SSLConnection, UnixDomainSocketConnection
 from redis.exceptions import ResponseError
@@ -275,6 +276,7 @@ class RedisServer:
             "socket_connect_timeout": left,
             "retry": Retry(NoBackoff(), 0),
             "protocol": 2,
+            "parser_class": _RESP2Parser,  # hiredis makes room for as many elements as a server announces
         }
         kind: Any = _Tcp
         if address.path:
