@@ -223,8 +223,8 @@ class RedisServer:
         return reply is not None
 
     def forget(self) -> None:
-        """In a forked child: the connections are the parent's."""
-        self._lock, self._idle = threading.RLock(), []
+        """In a forked child: close the connections, which leaves them to the parent."""
+        self._idle = []
 
     def close(self) -> None:
         """Close what is open; the next call opens again."""

@@ -16,6 +16,7 @@ WAIT_S = 0.2
 LARGEST_BYTES = 32 << 20
 """The largest sealed entry."""
 
+_abandoned: list[object] = []
 _LATE = 64  # look-ups at a time, those that were given up and never ended included
 
 
@@ -60,7 +61,7 @@ class Remote(Protocol):
         ...
 
     def forget(self) -> None:
-        """In a forked child: let go of what is the parent's."""
+        """In a forked child, which makes another one: let go, and disturb nothing of the parent's."""
         ...
 
     def close(self) -> None:
@@ -144,8 +145,8 @@ class Foreign:
         return True
 
     def forget(self) -> None:
-        """Look-ups of the parent do not end here."""
-        self._late = threading.Semaphore(_LATE)
+        """Keep it for good: what it did at its end here, it might do to the parent's connections."""
+        _abandoned.append(self._store)
 
     def close(self) -> None:
         """Nothing."""

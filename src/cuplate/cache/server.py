@@ -174,8 +174,9 @@ class Server:
                 lock.release()
             return
         self._lock, self._making = threading.RLock(), threading.RLock()
-        if self._remote is not None:
-            self._remote.forget()
+        remote, self._remote = self._remote, None
+        if remote is not None:
+            remote.forget()
 
 
 class _Servers:
