@@ -344,9 +344,33 @@ def test_a_child_has_connections_of_its_own(served: Served, tier: SharedTier, ch
         stored(tier, b"c" * 32, b"child's")
         return f"{tier.get(KEY)!r}"
 
+    before = served.connections()
     children.start(work)
     assert children.finish() == ["done \"b'payload'\""]
+    assert served.connections() - before == 2  # the child's, and this question
     assert tier.get(b"c" * 32) == b"child's" and tier.get(KEY) == b"payload"
+
+
+class OfProcess:
+    """A store that knows who made it."""
+
+    def __init__(self) -> None:
+        self.made_by = os.getpid()
+
+    def get(self, key: bytes) -> bytes | None:
+        return seal(key, b"%d" % (self.made_by == os.getpid()), SECRET)
+
+    def put(self, key: bytes, value: bytes) -> None:
+        return
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
+def test_a_child_makes_a_store_of_the_users_anew(children: Children) -> None:
+    """It may hold connections."""
+    tier = tier_of(f"{__name__}:OfProcess")
+    assert tier.get(KEY) == b"1"
+    children.start(lambda: tier.get(KEY))
+    assert children.finish() == ["done b'1'"]
 
 
 # ---- faults ----------------------------------------------------------------------------------------------------------
