@@ -20,6 +20,7 @@ __all__ = ["Server", "server_of"]
 
 _LONGEST_REASON = 200
 _FORK_WAIT_S = 5.0
+_MAKING_WAIT_S = 10.0
 
 
 class Server:
@@ -69,10 +70,15 @@ class Server:
         Exception
             What the making of it raised.
         """
-        with self._making:
-            if self._remote is None:
-                self._remote = self._make()
-            return self._remote
+        if self._remote is None:
+            if not self._making.acquire(timeout=_MAKING_WAIT_S):
+                raise TimeoutError("another thread has not ended making it")
+            try:
+                if self._remote is None:
+                    self._remote = self._make()
+            finally:
+                self._making.release()
+        return self._remote
 
     def _make(self) -> Remote:
         if not address.is_url(self._named):
@@ -150,9 +156,8 @@ class Server:
     def close(self) -> None:
         """Wait a moment for what is under way, and close what is open; the next call opens again."""
         self.offers.flush()
-        with self._making:
-            if self._remote is not None:
-                self._remote.close()
+        if self._remote is not None:
+            self._remote.close()
 
     # ---- fork ----------------------------------------------------------------------------------------------------
 

@@ -137,7 +137,7 @@ class SharedTier:
             count("shared", drops=1)
             return
         start = time.perf_counter()
-        stored, errors, told = False, 0, None
+        stored, errors, cause, told = False, 0, "error", None
         reads, writes = turns
         try:
             lives_s = self._time_to_live_s
@@ -145,12 +145,12 @@ class SharedTier:
             self.server.well(reads, writes)
         except Refused as error:
             self.server.well(reads)
-            errors, told = 1, self.server.refuse(error, writes)
+            errors, cause, told = 1, "write", self.server.refuse(error, writes)
         except Exception as error:
             errors, told = 1, self.server.fail(error, reads)
         written = len(blob) if stored else 0
         count("shared", puts=stored, errors=errors, written_bytes=written, seconds=time.perf_counter() - start)
-        self._tell("write" if told and "writes" in told else "error", told, _quiet(self._on_error))
+        self._tell(cause, told, _quiet(self._on_error))
 
     def check(self) -> str:
         """Ask for something that is not there, counting nothing; the state after that."""
