@@ -123,8 +123,8 @@ class CachePolicy:
         Longest wait for another process's compile, seconds, at least 0; default 60. Environment:
         ``CUPLATE_FLIGHT_WAIT``.
     on_error : str, optional
-        When a tier of the disk, or the shared one, fails: ``"warn"`` once a cause (default), ``"ignore"`` it, or ``"raise"`` it, which is
-        for debugging. Counted all the same. Environment: ``CUPLATE_ON_ERROR``.
+        When a tier of the disk, or the shared one, fails: ``"warn"`` once a cause (default), ``"ignore"`` it, or
+        ``"raise"`` it, which is for debugging. Counted all the same. Environment: ``CUPLATE_ON_ERROR``.
 
     Raises
     ------
