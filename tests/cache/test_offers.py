@@ -78,6 +78,14 @@ def test_bytes_are_bounded_too(gated: Gated) -> None:
     assert gated.add(2, module._MOST_BYTES) and gated.offers.flush(30) and gated.done == [0, 2]
 
 
+def test_work_that_fails_stops_no_other(gated: Gated) -> None:
+    """It ought not to."""
+    gated.offers.add(1, lambda: 1 / 0)
+    gated.add(2)
+    gated.gate.set()
+    assert gated.offers.flush(30) and gated.done == [2]
+
+
 def test_the_end_of_a_process_has_a_bound(gated: Gated) -> None:
     """What has not been done by then is dropped, and counted."""
     for n in range(5):

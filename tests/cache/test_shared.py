@@ -541,7 +541,7 @@ class Broken:
             raise self.error
         return None
 
-    put_error: BaseException | None = None
+    put_error: BaseException | None = None  # of a put
 
     def put(self, key: bytes, value: bytes) -> None:
         if self.put_error is not None:
@@ -557,11 +557,14 @@ def test_whatever_a_store_of_the_users_raises(
     nothing_but_a_miss(tier_of(f"{__name__}:Broken"), counted, type(error).__name__)
 
 
-def test_a_store_of_the_users_that_takes_no_puts(monkeypatch: pytest.MonkeyPatch, counted: Counted) -> None:
+@pytest.mark.parametrize("error", [ValueError("full"), SystemExit("full")])
+def test_a_store_of_the_users_that_takes_no_puts(
+    monkeypatch: pytest.MonkeyPatch, counted: Counted, error: BaseException
+) -> None:
     """Look-ups go on."""
-    monkeypatch.setattr(Broken, "put_error", ValueError("full"))
+    monkeypatch.setattr(Broken, "put_error", error)
     tier = tier_of(f"{__name__}:Broken")
-    with pytest.warns(CacheWarning, match="takes no writes .ValueError: full"):
+    with pytest.warns(CacheWarning, match=f"takes no writes .{type(error).__name__}: full"):
         stored(tier)
     assert tier.get(KEY) is None and tier.state() == "takes no writes" and counted.errors == 1
 

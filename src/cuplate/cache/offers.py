@@ -11,6 +11,7 @@ import time
 import weakref
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 
 from cuplate.cache import fork
 
@@ -87,7 +88,8 @@ class Offers:
                     return
                 size, work = self._queue.popleft()
                 self._bytes -= size
-            work()
+            with suppress(Exception):  # or else what follows would wait for a thread that is gone
+                work()
 
     def flush(self, wait_s: float = FLUSH_S) -> bool:
         """Wait until all is done.
@@ -145,5 +147,6 @@ _all: weakref.WeakSet[Offers] = weakref.WeakSet()
 
 def _flush_all() -> None:
     until = time.monotonic() + FLUSH_S
-    for offers in tuple(_all):
-        offers.end(until)
+    with suppress(RuntimeError):  # a thread that still runs may add one
+        for offers in tuple(_all):
+            offers.end(until)

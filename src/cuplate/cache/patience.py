@@ -19,10 +19,8 @@ class NoThread(RuntimeError):
 
 
 class _Errand(Generic[T]):
-    def __init__(self, work: Callable[[], T], discard: Callable[[T], object] | None) -> None:
-        self._work, self._discard = work, discard
-        self._lock = threading.Lock()
-        self._finished = self._left = False
+    def __init__(self, work: Callable[[], T]) -> None:
+        self._work = work
         self.done = threading.Event()
         self.values: list[T] = []
         self.error: BaseException | None = None
@@ -32,29 +30,10 @@ class _Errand(Generic[T]):
             self.values.append(self._work())
         except BaseException as error:
             self.error = error
-        with self._lock:
-            self._finished, left = True, self._left
-        if left:
-            self._throw_away()
         self.done.set()
 
-    def leave(self) -> bool:
-        """Wait no more; whether it had not finished."""
-        with self._lock:
-            self._left = True
-            return not self._finished
 
-    def _throw_away(self) -> None:
-        while self.values and self._discard is not None:
-            self._discard(self.values.pop())
-
-    def abandon(self) -> None:
-        """Nobody wants it any more, finished or not."""
-        if not self.leave():
-            self._throw_away()
-
-
-def within(seconds: float, work: Callable[[], T], *, discard: Callable[[T], object] | None = None) -> T:
+def within(seconds: float, work: Callable[[], T]) -> T:
     """What `work` returns.
 
     Parameters
@@ -62,9 +41,7 @@ def within(seconds: float, work: Callable[[], T], *, discard: Callable[[T], obje
     seconds : float
         Longest wait.
     work : callable
-        Runs in a thread of its own, which no end of the interpreter waits for.
-    discard : callable, optional
-        Gets what comes too late; does not raise.
+        Runs in a thread of its own, which no end of the interpreter waits for. What it returns too late is dropped.
 
     Raises
     ------
@@ -77,19 +54,12 @@ def within(seconds: float, work: Callable[[], T], *, discard: Callable[[T], obje
     Exception
         Whatever `work` raised.
     """
-    errand = _Errand(work, discard)
+    errand = _Errand(work)
     try:
         threading.Thread(target=errand.run, name="cuplate-shared", daemon=True).start()
     except RuntimeError as error:
         raise NoThread(str(error)) from None
-    try:
-        late = not errand.done.wait(max(0.0, seconds)) and errand.leave()
-        if not late:
-            errand.done.wait()
-    except BaseException:  # Ctrl-C
-        errand.abandon()
-        raise
-    if late:
+    if not errand.done.wait(max(0.0, seconds)):
         raise TimeoutError(f"no answer within {seconds:.3g} s")
     failure, errand.error = errand.error, None
     if failure is None:

@@ -129,6 +129,7 @@ class _Plain(_Limits, Connection):
                 opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 opened.settimeout(self.left_s())
                 opened.connect(where)
+                opened.settimeout(self.left_s())  # of a handshake of TLS, which is one operation
             except BaseException as error:
                 opened.close()
                 if not isinstance(error, OSError) or isinstance(error, TimeoutError):
@@ -267,13 +268,12 @@ class RedisServer:
 
     def _open(self, until: float) -> Any:
         address = self._address
-        left = max(0.001, until - time.monotonic())
         given: dict[str, Any] = {
             "db": address.database,
             "username": address.username or None,
             "password": address.password or None,
-            "socket_timeout": left,
-            "socket_connect_timeout": left,
+            "socket_timeout": None,  # the deadline is that of each call
+            "socket_connect_timeout": max(0.001, until - time.monotonic()),
             "retry": Retry(NoBackoff(), 0),
             "protocol": 2,
             "parser_class": _RESP2Parser,  # hiredis makes room for as many elements as a server announces

@@ -91,9 +91,12 @@ class Foreign:
             found: Any = importlib.import_module(module)
             for name in path.split("."):
                 found = getattr(found, name)
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise Unusable(f"{named} cannot be imported: {type(error).__name__}: {error}") from None
-        self._store = found()
+        try:
+            self._store = found()
+        except SystemExit:
+            raise RuntimeError("SystemExit in its constructor") from None
         if not isinstance(self._store, SharedStore):
             raise Unusable(f"{named} has not the two methods get(key) and put(key, value)")
         self._late = threading.Semaphore(_LATE)
@@ -140,7 +143,7 @@ class Foreign:
         """
         try:
             self._store.put(key, value)
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise Refused(f"{type(error).__name__}: {error}") from None
         return True
 
