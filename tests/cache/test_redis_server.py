@@ -294,7 +294,7 @@ def test_a_server_that_drips_does_not_get_round_the_bound(liar: Callable[..., Li
 
     def answer(connection: socket.socket, data: bytes) -> None:
         connection.sendall(b"$100000\r\n")
-        while not server.over.wait(0.02):
+        while not server.over.wait(0.002):
             connection.sendall(b"x")
 
     server = liar(answer)

@@ -244,8 +244,9 @@ def test_what_may_not_be_stored_is_not_offered(tier: SharedTier, served: Served,
     key = Key(KEY, (), storable=kind != "unstorable", reason="it reads the clock")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        obtain(key, store=None, build=cubin, function=kind, unchanged=lambda: False, distant=lambda: tier)
+        obtain(key, store=None, build=cubin, function=kind, unchanged=lambda: kind != "changed", distant=lambda: tier)
     assert tier.flush(30) and served.calls("set") == 0
+    assert served.calls("getrange") == (kind == "changed")
 
 
 def test_threads_of_a_process_ask_once(tier: SharedTier, served: Served) -> None:
@@ -351,6 +352,9 @@ def test_a_child_has_connections_of_its_own(served: Served, tier: SharedTier, ch
     assert tier.get(b"c" * 32) == b"child's" and tier.get(KEY) == b"payload"
 
 
+ENDED: list[int] = []
+
+
 class OfProcess:
     """A store that knows who made it."""
 
@@ -363,14 +367,17 @@ class OfProcess:
     def put(self, key: bytes, value: bytes) -> None:
         return
 
+    def __del__(self) -> None:
+        ENDED.append(self.made_by)
+
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
 def test_a_child_makes_a_store_of_the_users_anew(children: Children) -> None:
-    """It may hold connections."""
+    """It may hold connections, and what it does at its end it is not to do to those of the parent."""
     tier = tier_of(f"{__name__}:OfProcess")
     assert tier.get(KEY) == b"1"
-    children.start(lambda: tier.get(KEY))
-    assert children.finish() == ["done b'1'"]
+    children.start(lambda: (tier.get(KEY), ENDED))
+    assert children.finish() == ["done (b'1', [])"]
 
 
 # ---- faults ----------------------------------------------------------------------------------------------------------
@@ -567,6 +574,18 @@ def test_a_store_of_the_users_that_takes_no_puts(
     with pytest.warns(CacheWarning, match=f"takes no writes .{type(error).__name__}: full"):
         stored(tier)
     assert tier.get(KEY) is None and tier.state() == "takes no writes" and counted.errors == 1
+
+
+def test_a_refused_put_shows_that_the_server_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It ends a rest from look-ups."""
+    tier = tier_of(f"{__name__}:Broken", on_error="ignore")
+    monkeypatch.setattr(Broken, "error", ValueError("x"))
+    assert tier.get(KEY) is None and tier.state().startswith("resting")
+    monkeypatch.setattr(Broken, "error", None)
+    monkeypatch.setattr(Broken, "put_error", ValueError("full"))
+    end_the_rest(tier)
+    stored(tier)
+    assert tier.state() == "takes no writes" and tier.server.ask() is not None
 
 
 def test_a_module_that_is_not_there_is_off(counted: Counted) -> None:

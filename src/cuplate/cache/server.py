@@ -100,9 +100,10 @@ class Server:
         """A turn to store, which is one of each breaker; None: not now, or never."""
         with self._lock:
             now = time.monotonic()
-            if self._off is not None or self._reads.left_s(now) or self._writes.left_s(now):
+            if self._off is not None or self._writes.left_s(now):
                 return None
-            reads, writes = self._reads.ask(now), self._writes.ask(now)
+            reads = self._reads.ask(now)
+            writes = None if reads is None else self._writes.ask(now)
             return None if reads is None or writes is None else (reads, writes)
 
     def well(self, reads: int, writes: int | None = None) -> None:
