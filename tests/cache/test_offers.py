@@ -19,10 +19,10 @@ class Gated:
     """A queue whose first work waits until it is let go."""
 
     def __init__(self) -> None:
-        self.drops: list[tuple[int, str]] = []
+        self.drops: list[int] = []
         self.done: list[int] = []
         self.gate, self.begun = threading.Event(), threading.Event()
-        self.offers = Offers(lambda number, why: self.drops.append((number, why)))
+        self.offers = Offers(self.drops.append)
         assert self.offers.add(1, self.wait)
         assert self.begun.wait(10)
 
@@ -62,10 +62,10 @@ def _threads() -> list[threading.Thread]:
 
 
 def test_a_full_queue_drops(gated: Gated) -> None:
-    """By number and by bytes, with the reason; what is in it stays."""
+    """By number and by bytes; what is in it stays."""
     kept = [gated.add(n) for n in range(module._MOST + 3)]
     assert kept == [True] * module._MOST + [False] * 3
-    assert gated.drops == [(1, "the queue is full")] * 3
+    assert gated.drops == [1] * 3
     gated.gate.set()
     assert gated.offers.flush(30) and gated.done == list(range(module._MOST))
 
@@ -91,7 +91,7 @@ def test_the_end_of_a_process_has_a_bound(gated: Gated) -> None:
     for n in range(5):
         gated.add(n)
     gated.offers.end(time.monotonic() + 0.01)
-    assert gated.drops == [(5, "the process ends")] and len(gated.offers) == 0
+    assert gated.drops == [5] and len(gated.offers) == 0
 
 
 def test_where_no_thread_begins_it_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -101,7 +101,7 @@ def test_where_no_thread_begins_it_is_dropped(monkeypatch: pytest.MonkeyPatch) -
         raise RuntimeError("can't start new thread at interpreter shutdown")
 
     drops: list[int] = []
-    queue = Offers(lambda number, _: drops.append(number))
+    queue = Offers(drops.append)
     monkeypatch.setattr(threading.Thread, "start", refuse)
     assert not queue.add(1, lambda: pytest.fail("done")) and drops == [1] and len(queue) == 0
 
@@ -110,7 +110,7 @@ CHILD = """
 import os, sys, threading, time
 from cuplate.cache.offers import Offers
 def say(what): os.write(1, what.encode() + b"\\n")
-offers = Offers(lambda number, why: say(f"dropped {number}"))
+offers = Offers(lambda number: say(f"dropped {number}"))
 """
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
 import threading
 import warnings
 from collections.abc import Callable, Iterator
@@ -141,6 +143,18 @@ def test_a_tier_without_a_secret_is_none() -> None:
     """What it holds is code."""
     with pytest.raises(ValueError, match="secret"):
         SharedTier(Server("redis://host"), secret=b"")
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
+def test_a_process_stores_what_it_has_before_it_ends(served: Served, host: str) -> None:
+    """It may end the moment after its last compile, without a connection and by name."""
+    code = (
+        "from cuplate.cache.server import Server; from cuplate.cache.shared import SharedTier\n"
+        f"tier = SharedTier(Server('redis://{host}:{served.port}'), secret={SECRET!r})\n"
+        f"for n in range(5): tier.offer(bytes([n]) * 32, b'payload')\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert (done.stdout, done.stderr) == ("", "") and served.calls("set") == 5
 
 
 def test_an_entry_that_is_too_large_is_dropped(tier: SharedTier, served: Served, counted: Counted) -> None:

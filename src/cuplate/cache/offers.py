@@ -30,10 +30,10 @@ class Offers:
     Parameters
     ----------
     dropped : callable
-        Called with the number of those that will not be done, and why.
+        Called with the number of those that will not be done.
     """
 
-    def __init__(self, dropped: Callable[[int, str], object]) -> None:
+    def __init__(self, dropped: Callable[[int], object]) -> None:
         self._dropped = dropped
         self._changed = threading.Condition(threading.RLock())
         self._queue: deque[tuple[int, Callable[[], object]]] = deque()
@@ -67,7 +67,7 @@ class Offers:
                     self._bytes -= size
                     full = True
         if full:
-            self._dropped(1, "the queue is full")
+            self._dropped(1)
         return not full
 
     def _start(self) -> bool:
@@ -117,7 +117,7 @@ class Offers:
             self._queue.clear()
             self._bytes = 0
         if left:
-            self._dropped(left, "the process ends")
+            self._dropped(left)
 
     # ---- fork ----------------------------------------------------------------------------------------------------
 

@@ -83,6 +83,7 @@ class _Limits:
 
     until = 0.0
     left_bytes = _graces = 0
+    awaited = True  # a put is made in a thread of its own; at the end of the interpreter there can be no other
 
     def allow(self, until: float, size: int) -> None:
         """Begin a call.
@@ -144,7 +145,7 @@ class _Plain(_Limits, Connection):
         try:
             return resolve(flags=socket.AI_NUMERICHOST)
         except socket.gaierror:  # a name
-            return within(self.left_s(), resolve)
+            return within(self.left_s(), resolve) if self.awaited else resolve()
 
 
 class _Tcp(_Bounded, _Plain):
@@ -214,7 +215,7 @@ class RedisServer:
             Whatever the client says.
         """
         until = time.monotonic() + _PUT_WAIT_S
-        connection = self._take() or self._open(until)
+        connection = self._take() or self._open(until, awaited=False)
         milliseconds = min(time_to_live_s * 1000, 2 * _LONGEST_MS)
         expiry = ("PX", max(1, int(milliseconds))) if milliseconds <= _LONGEST_MS else ()
         try:
@@ -266,7 +267,7 @@ class RedisServer:
                 pass
             _close(connection)
 
-    def _open(self, until: float) -> Any:
+    def _open(self, until: float, *, awaited: bool = True) -> Any:
         address = self._address
         given: dict[str, Any] = {
             "db": address.database,
@@ -291,6 +292,7 @@ class RedisServer:
         except TypeError:  # an older client
             connection = kind(**given, lib_name=None, lib_version=None)
         connection.allow(until, 0)
+        connection.awaited = awaited
         try:
             connection.connect()
         except BaseException:

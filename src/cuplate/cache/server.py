@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
+from contextlib import suppress
 from typing import Any
 
 from cuplate.cache import address, fork
@@ -54,7 +55,7 @@ class Server:
         self._asked = False
         self._reads, self._writes = Breaker(), Breaker()
         self._forking: list[Any] = []
-        self.offers = Offers(lambda number, _: count("shared", drops=number))
+        self.offers = Offers(lambda number: count("shared", drops=number))
         fork.register(self)
 
     def __repr__(self) -> str:
@@ -79,6 +80,17 @@ class Server:
             finally:
                 self._making.release()
         return self._remote
+
+    def prepare(self) -> None:
+        """Make the far end now, in this thread: at the end of the interpreter the client cannot be imported any more.
+
+        Why it cannot be made is told by who asks it.
+        """
+        with self._lock:
+            wanted = self._remote is None and self._off is None and not self._reads.left_s(time.monotonic())
+        if wanted:
+            with suppress(Exception):
+                self.remote()
 
     def _make(self) -> Remote:
         if not address.is_url(self._named):

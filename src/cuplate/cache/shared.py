@@ -10,6 +10,7 @@ import time
 
 from cuplate.cache.counts import count
 from cuplate.cache.faults import tell
+from cuplate.cache.offers import FLUSH_S
 from cuplate.cache.remote import LARGEST_BYTES, BadEntry, Refused
 from cuplate.cache.server import Server
 from cuplate.seal import seal, unseal
@@ -107,7 +108,7 @@ class SharedTier:
         return None, 1
 
     def offer(self, key: bytes, payload: bytes, *, replace: bool = False) -> bool:
-        """Have a payload stored soon, by a thread in the background. Never raises, never waits.
+        """Have a payload stored soon, by a thread in the background. Never raises, never waits for the server.
 
         Parameters
         ----------
@@ -127,6 +128,7 @@ class SharedTier:
         if len(blob) > LARGEST_BYTES:
             count("shared", drops=1)
             return False
+        self.server.prepare()
         replace = replace or key in self._bad
         self._bad.discard(key)
         return self.server.offers.add(len(blob), lambda: self._put(key, blob, replace))
@@ -165,7 +167,7 @@ class SharedTier:
                 self.server.fail(error, turn)
         return self.state()
 
-    def flush(self, wait_s: float = 2.0) -> bool:
+    def flush(self, wait_s: float = FLUSH_S) -> bool:
         """Wait until all offers are stored; False when some are not.
 
         Parameters
