@@ -262,6 +262,14 @@ def print_rows(rows: Sequence[Mapping[str, Any]]) -> None:
         print(f"{r['name']:<{width}}  {figures}  {r['unit']}")
 
 
+def tell(result: Result, what: str, times: dict[str, list[float]], unit: str) -> None:
+    """Keep and print the figures of one measurement."""
+    print(f"-- {what}")
+    rows = [summary(f"{what}: {name}", values, unit) for name, values in times.items()]
+    result.rows += rows
+    print_rows(rows)
+
+
 # fresh processes ------------------------------------------------------------------------------------------------------
 
 

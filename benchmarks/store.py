@@ -22,12 +22,11 @@ from measuring import (
     Goal,
     Result,
     child_environment,
-    print_rows,
     ratio,
     read_options,
     run_child,
     start,
-    summary,
+    tell,
     time_bursts,
 )
 
@@ -332,14 +331,6 @@ def stampede(result: Result, place: Path, quick: bool) -> None:
     tell(result, f"{PROCESSES} processes miss one key", times, "ms")
     compared = ratio(times["with the lock"], times["without"])
     result.goals.append(Goal(f"{PROCESSES} processes on one key: with the lock / without", compared.worse, 1 / 6))
-
-
-def tell(result: Result, what: str, times: dict[str, list[float]], unit: str) -> None:
-    """Keep and print the figures of one measurement."""
-    print(f"-- {what}")
-    rows = [summary(f"{what}: {name}", values, unit) for name, values in times.items()]
-    result.rows += rows
-    print_rows(rows)
 
 
 if __name__ == "__main__":

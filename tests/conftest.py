@@ -5,13 +5,18 @@ from __future__ import annotations
 import functools
 import os
 import tempfile
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import hypothesis
 import pytest
 
+from tests.servers import Served, missing_server
+
 GPU_TESTS = Path(__file__).parent / "gpu"
 CPP_TESTS = Path(__file__).parent / "backend" / "cpu"
+
+KEPT = ("CUPLATE_REQUIRE_GPU", "CUPLATE_REQUIRE_REDIS")  # they say what this machine must have
 
 # For the processes that tests start: they find a checkout that is not installed, as pytest's own `pythonpath` does.
 SOURCES = str(Path(__file__).parent.parent / "src")
@@ -57,10 +62,35 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         pytest.skip(reason)
 
 
+@pytest.fixture
+def serve(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., Served]]:
+    """``serve(*options)`` starts a Redis-protocol server for this test."""
+    reason = missing_server()
+    if reason is not None and os.environ.get("CUPLATE_REQUIRE_REDIS") == "1":
+        pytest.fail(f"CUPLATE_REQUIRE_REDIS=1, but {reason}", pytrace=False)
+    if reason is not None:
+        pytest.skip(reason)
+    started: list[Served] = []
+
+    def start(*options: str) -> Served:
+        started.append(Served(tmp_path_factory.mktemp("s"), *options))
+        return started[-1]
+
+    yield start
+    for server in started:
+        server.stop()
+
+
+@pytest.fixture
+def served(serve: Callable[..., Served]) -> Served:
+    """A Redis-protocol server of the test's own."""
+    return serve()
+
+
 @pytest.fixture(autouse=True)
 def own_settings(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
     """A test sees none of the developer's settings, and writes neither into their cache nor into a shared /tmp."""
-    for variable in [v for v in os.environ if v.startswith("CUPLATE_") and v != "CUPLATE_REQUIRE_GPU"]:
+    for variable in [v for v in os.environ if v.startswith("CUPLATE_") and v not in KEPT]:
         monkeypatch.delenv(variable)
     own = tmp_path_factory.mktemp("own")
     for name in ("cache", "temporary"):

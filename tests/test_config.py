@@ -94,6 +94,8 @@ def test_the_secret_is_not_printed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUPLATE_CACHE_SECRET", "geheim")
     assert "geheim" not in repr(settings())
     assert "cache_secret=set" in repr(settings())
+    monkeypatch.setenv("CUPLATE_SHARED", "redis://:hunter2@host")
+    assert "shared=set" in repr(settings()) and "hunter2" not in repr(settings())
 
 
 def test_a_scope_overrides_until_its_end(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,5 @@
-"""One compile per key at a time: look on disk, join the thread or wait for the process at it, compile, store.
+"""One compile per key at a time: look on disk, join the thread or wait for the process at it, ask the shared tier,
+compile, store.
 
 What the compiler refuses becomes an error that points into the template.
 """
@@ -22,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, TypeVar, ca
 
 from cuplate import cubin as cubins
 from cuplate import events
-from cuplate.cache.store import Store
+from cuplate.cache.store import Distant, Store
 from cuplate.cubin import Cubin
 from cuplate.cxx import CHECKS_FILE, base_name, blank, defined_kernels, splice
 from cuplate.errors import CacheWarning, CompileError, KernelNotFoundError
@@ -33,7 +34,7 @@ from cuplate.key import Key
 if TYPE_CHECKING:
     from cuplate.render import Source
 
-__all__ = ["SOURCE_NAME", "Flights", "Obtained", "diagnose", "not_defined", "obtain", "save"]
+__all__ = ["SOURCE_NAME", "Flights", "Obtained", "diagnose", "not_defined", "obtain", "offer", "save"]
 
 SOURCE_NAME = "/dev/null/cuplate.cu"
 """The rendered source's name for the compiler.
@@ -52,14 +53,14 @@ class Obtained(NamedTuple):
     cubin : Cubin
         Ready to load.
     origin : str
-        ``"disk"``, ``"compile"``, or ``"joined"`` when another thread compiled it meanwhile.
+        ``"disk"``, ``"shared"``, ``"compile"``, or ``"joined"`` when another thread got it meanwhile.
     lookup_s, compile_s, store_s : float
         Seconds this call spent looking it up (or waiting for a process that compiled it), compiling (or waiting for a
         thread that did), and storing.
     """
 
     cubin: Cubin
-    origin: Literal["disk", "compile", "joined"]
+    origin: Literal["disk", "shared", "compile", "joined"]
     lookup_s: float = 0.0
     compile_s: float = 0.0
     store_s: float = 0.0
@@ -172,6 +173,7 @@ def obtain(
     build: Callable[[], Cubin],
     function: str,
     unchanged: Callable[[], bool] | None = None,
+    distant: Callable[[], Distant | None] | None = None,
 ) -> Obtained:
     """The cubin of a key, compiled at most once in this process, and once on this node if the store has flights.
 
@@ -187,6 +189,9 @@ def obtain(
         The specialized function, for events and for the store's listing.
     unchanged : callable, optional
         Asked after the compile whether the headers are still those of the key; if not, the cubin is used, not stored.
+    distant : callable, optional
+        Gives the shared tier, or None. Called where the disk has missed, by the one thread of this node that would
+        compile, so that a key costs a node one look-up there. What it has is stored on the disk.
 
     Returns
     -------
@@ -201,23 +206,28 @@ def obtain(
     """
     if not key.storable:
         _warn_unstorable(key, function)
-        store = None
+        store = distant = None
     start = time.perf_counter()
     found = _look(key, store)
     lookup_s = time.perf_counter() - start
     if found is not None:
         return Obtained(found, "disk", lookup_s)
     start = time.perf_counter()
-    got, led = _compiles.run(key.digest, lambda: _compile(key, store, build, function, unchanged))
+    got, led = _compiles.run(key.digest, lambda: _compile(key, store, build, function, unchanged, distant))
     if led:
         return got._replace(lookup_s=lookup_s + got.lookup_s)
     return Obtained(got.cubin, "joined", lookup_s, time.perf_counter() - start)
 
 
 def _compile(
-    key: Key, store: Store | None, build: Callable[[], Cubin], function: str, unchanged: Callable[[], bool] | None
+    key: Key,
+    store: Store | None,
+    build: Callable[[], Cubin],
+    function: str,
+    unchanged: Callable[[], bool] | None,
+    distant: Callable[[], Distant | None] | None,
 ) -> Obtained:
-    """Look again, because who finished between our look and our turn has stored it; else compile and store."""
+    """Look again, because who finished between our look and our turn has stored it; else fetch or compile."""
     start = time.perf_counter()
 
     def look() -> Obtained | None:
@@ -225,7 +235,13 @@ def _compile(
         return None if found is None else Obtained(found, "disk", time.perf_counter() - start)
 
     def work() -> Obtained:
-        return _compile_now(key, store, build, function, unchanged, time.perf_counter() - start)
+        away = distant() if distant is not None else None
+        payload = away.get(key.digest) if away is not None else None
+        found = None if payload is None else _read(key, payload)
+        lookup_s = time.perf_counter() - start
+        if payload is None or found is None:
+            return _compile_now(key, store, build, function, unchanged, lookup_s, away, replace=payload is not None)
+        return Obtained(found, "shared", lookup_s, store_s=_put(key, payload, store, function))
 
     flights = getattr(store, "flights", None)  # of all processes of this node; not every store has them
     return flights.run(key.digest, look, work) if flights is not None else look() or work()
@@ -238,6 +254,9 @@ def _compile_now(
     function: str,
     unchanged: Callable[[], bool] | None,
     lookup_s: float,
+    away: Distant | None,
+    *,
+    replace: bool,
 ) -> Obtained:
     looked = time.perf_counter()
     try:
@@ -250,17 +269,33 @@ def _compile_now(
         raise
     compiled = time.perf_counter()
     events.emit("compile", function, key=key.hex, seconds=compiled - looked, arch=built.arch, bytes=len(built.code))
-    if store is not None and (unchanged is None or unchanged()):
-        start_store = time.perf_counter()
+    store_s = 0.0
+    if (store is not None or away is not None) and (unchanged is None or unchanged()):
+        store_s = _put(key, payload, store, function)
+        if away is not None:
+            offer(key, built, away, replace=replace)
+    return Obtained(built, "compile", lookup_s, compiled - looked, store_s)
+
+
+def _put(key: Key, payload: bytes, store: Store | None, function: str) -> float:
+    """Store it on the disk; the seconds that took."""
+    start = time.perf_counter()
+    if store is not None:
         store.put(key.digest, payload, tag=function)
-        return Obtained(built, "compile", lookup_s, compiled - looked, time.perf_counter() - start_store)
-    return Obtained(built, "compile", lookup_s, compiled - looked)
+    return time.perf_counter() - start
+
+
+def offer(key: Key, built: Cubin, away: Distant, *, replace: bool) -> bool:
+    """Offer a kernel to a shared tier, without its text: like an export, that goes to places where a text may not."""
+    return away.offer(key.digest, cubins.encode(built.without_source()), replace=replace)
 
 
 def _look(key: Key, store: Store | None, *, again: bool = False) -> Cubin | None:
     payload = store.get(key.digest, again=again) if store is not None else None
-    if payload is None:
-        return None
+    return None if payload is None else _read(key, payload)
+
+
+def _read(key: Key, payload: bytes) -> Cubin | None:
     try:
         return cubins.decode(payload, lazily=True)  # the seal binds it to this key
     except ValueError as error:

@@ -12,6 +12,7 @@ pyproject.toml may (see ``project.py``), under the names of `CachePolicy` and `S
 ``CUPLATE_EVICTION``        choice      what leaves a full disk cache: ``least-recently-used``, ..., ``none``
 ``CUPLATE_TIME_TO_LIVE``    time        age at which a stored entry counts as absent: ``30d``, ``unlimited``
 ``CUPLATE_LAYERS``          paths       read-only directories below the disk cache, separated as in ``PATH``
+``CUPLATE_SHARED``          place       the tier that a fleet shares: a URL, ``module:Class``, or ``off``
 ``CUPLATE_ENGINE``          choice      of the disk cache: ``auto``, ``diskcache``, ``files``
 ``CUPLATE_FROZEN``          0 or 1      a compile is an error
 ``CUPLATE_SINGLE_FLIGHT``   0 or 1      one compile per key on this node, across processes
@@ -65,7 +66,7 @@ UNLIMITED = sys.maxsize
 """The value of a limit that never binds; an integer, so that no comparison needs a special case."""
 
 OFF = "off"
-"""``CUPLATE_CACHE_DIR=off``: no disk cache."""
+"""``CUPLATE_CACHE_DIR=off``: no disk cache; ``CUPLATE_SHARED=off``: no shared tier."""
 
 CPU = ("cpu_check", "cpu_compiler", "cpu_arch", "cpu_budget_s", "cpu_threads")
 """What a call on the CPU backend reads."""
@@ -107,6 +108,8 @@ class Settings:
         Seconds.
     layers : tuple of str or None
         Paths, as written.
+    shared : str or None
+        Place of the shared tier as written, or :data:`OFF`.
     frozen, single_flight : bool or None
     trace : str or None
         File of a trace.
@@ -137,6 +140,7 @@ class Settings:
     eviction: str | None = None
     time_to_live_s: float | None = None
     layers: tuple[str, ...] | None = None
+    shared: str | None = None
     engine: str | None = None
     frozen: bool | None = None
     single_flight: bool | None = None
@@ -154,8 +158,12 @@ class Settings:
     cpu_threads: int | None = None
 
     def __repr__(self) -> str:
-        shown = ", ".join(f"{f.name}={getattr(self, f.name)!r}" for f in fields(self) if f.name != "cache_secret")
-        return f"Settings({shown}, cache_secret={'set' if self.cache_secret else 'unset'})"
+        shown = ", ".join(f"{f.name}={getattr(self, f.name)!r}" for f in fields(self) if f.name not in _HIDDEN)
+        hidden = ", ".join(f"{name}={'set' if getattr(self, name) else 'unset'}" for name in _HIDDEN)
+        return f"Settings({shown}, {hidden})"
+
+
+_HIDDEN = ("cache_secret", "shared")  # a URL may hold a password
 
 
 def _text(variable: str, value: str) -> str:
@@ -294,6 +302,7 @@ _READERS: dict[str, tuple[str, Callable[[str, str], Any]]] = {
     "eviction": ("CUPLATE_EVICTION", _choice("eviction")),
     "time_to_live_s": ("CUPLATE_TIME_TO_LIVE", parse_time),
     "layers": ("CUPLATE_LAYERS", _paths),
+    "shared": ("CUPLATE_SHARED", _text),
     "engine": ("CUPLATE_ENGINE", _choice("engine")),
     "frozen": ("CUPLATE_FROZEN", _switch),
     "single_flight": ("CUPLATE_SINGLE_FLIGHT", _switch),
@@ -426,6 +435,9 @@ def _value_of(table: project.Table, key: str) -> tuple[Any, str]:
         if type(value) is bool and read is not _switch:
             read = _wrong_type
         values = [_text_of(text) for text in texts]
+        if name == "shared" and "@" in values[0]:
+            allowed = "a URL without them; CUPLATE_SHARED may have them"
+            raise SettingError("user and password do not belong in a file of the project.", allowed=allowed)
         if name in ("layers", "cache_dir"):  # relative ones are taken from the file's folder
             values = [v if v.lower() == OFF or v.startswith("~") else _beside(table.path, v) for v in values]
             return (tuple(values) if name == "layers" else values[0]), place
@@ -434,7 +446,8 @@ def _value_of(table: project.Table, key: str) -> tuple[Any, str]:
         facts = {name: fact for name, fact in error.facts.items() if name not in ("given", "try_")}
         _, _, example = str(error.facts.get("try_") or "").partition("=")
         hint = f'{key} = "{example}"' if example else None
-        raise SettingError(error.summary, file=place, given=repr(value), **facts, try_=hint) from None
+        given = repr(value) if name != "shared" else "***"
+        raise SettingError(error.summary, file=place, given=given, **facts, try_=hint) from None
 
 
 def _text_of(value: object) -> str:

@@ -33,7 +33,7 @@ class Event(NamedTuple):
     key : str or None
         Content key, hexadecimal, where one is known.
     tier : str or None
-        ``"memory"`` or ``"disk"`` for hit, miss and evict.
+        ``"memory"`` or ``"disk"`` for hit, miss and evict; ``"shared"`` for hit.
     seconds : float or None
         How long it took.
     detail : Mapping

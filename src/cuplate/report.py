@@ -10,7 +10,12 @@ from cuplate.grid import Grid
 
 __all__ = ["Report"]
 
-_ORIGINS = {"disk": "HIT (disk)", "compile": "MISS (compiled now)", "joined": "MISS (another thread compiled it)"}
+_ORIGINS = {
+    "disk": "HIT (disk)",
+    "shared": "HIT (shared)",
+    "compile": "MISS (compiled now)",
+    "joined": "MISS (another thread compiled it)",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +39,7 @@ class Report:
     cubin : Cubin
         With `Resources`: registers, spills, shared memory.
     origin : str
-        ``"disk"``, ``"compile"`` or ``"joined"``.
+        ``"disk"``, ``"shared"``, ``"compile"`` or ``"joined"``.
     lookup_s, compile_s, store_s : float, seconds
     grid : Grid or None
         None when sizes were not given.
@@ -117,7 +122,7 @@ class Report:
 
     def _times(self) -> str:
         parts = [f"look-up {self.lookup_s * 1e3:.2f} ms"]
-        if self.origin != "disk":
+        if self.origin not in ("disk", "shared"):
             parts += [f"compile {self.compile_s * 1e3:.1f} ms", f"store {self.store_s * 1e3:.2f} ms"]
         return ", ".join(parts)
 

@@ -15,7 +15,7 @@ from cuplate.binding import Binding
 from cuplate.cache import fork
 from cuplate.cache.counts import HitCounter, count
 from cuplate.cache.listing import nearest
-from cuplate.compile import Obtained, obtain
+from cuplate.compile import Obtained, obtain, offer
 from cuplate.content import Content, make_content
 from cuplate.cubin import Cubin, encode
 from cuplate.errors import DeclarationError, FrozenCacheError, VariantWarning
@@ -104,6 +104,10 @@ class Variants:
         """The disk tier of this function."""
         return cache.disk_tier(self.policy)
 
+    def distant(self) -> cache.SharedTier | None:
+        """The shared tier of this function."""
+        return cache.shared_tier(self.policy)
+
     def cache_policy(self) -> cache.EffectivePolicy:
         """What holds for this function now, with the source of every value."""
         return cache.current_policy(self.policy)
@@ -152,11 +156,16 @@ class Variants:
             build=lambda: self._build(content),
             function=self.name,
             unchanged=content.unchanged,
+            distant=self.distant,
         )
         cell = self.counter.cell
         if obtained.origin == "disk":
             cell.disk_hits += 1
             events.emit("hit", self.name, key=content.key.hex, tier="disk", seconds=obtained.lookup_s)
+        elif obtained.origin == "shared":
+            cell.shared_hits += 1
+            events.emit("miss", self.name, key=content.key.hex, tier="disk")
+            events.emit("hit", self.name, key=content.key.hex, tier="shared", seconds=obtained.lookup_s)
         else:
             cell.compiles += obtained.origin == "compile"
             events.emit("miss", self.name, key=content.key.hex, tier="disk", seconds=obtained.lookup_s)
@@ -180,7 +189,7 @@ class Variants:
         try:
             return load(obtained.cubin), time.perf_counter() - start
         except Exception as error:
-            if obtained.origin != "disk" or self.cache_policy().frozen:
+            if obtained.origin not in ("disk", "shared") or self.cache_policy().frozen:
                 raise
             events.say(f"cuplate: {self.name}: a stored cubin was refused and is compiled again: {error}")
         store = self.store()
@@ -190,6 +199,8 @@ class Variants:
         loaded, seconds = load(built), time.perf_counter() - start
         if content.key.storable and content.unchanged():
             store.put(content.key.digest, encode(built), tag=self.name)
+            if obtained.origin == "shared" and (away := self.distant()) is not None:
+                offer(content.key, built, away, replace=True)
         return loaded, seconds
 
     def _build(self, content: Content) -> Cubin:
@@ -200,6 +211,7 @@ class Variants:
     def _frozen(self, content: Content) -> FrozenCacheError:
         """Nothing is compiled: what is missing, and what is there instead."""
         policy = self.cache_policy()
+        searched = (policy.directory or "no directory", *policy.layers, policy.shared_place())
         return FrozenCacheError(
             "the cache is frozen and does not hold this kernel.",
             function=self.name,
@@ -209,7 +221,7 @@ class Variants:
             arch=content.arch,
             key=content.key.hex,
             nearest=self.nearest(content).removeprefix("miss: "),
-            searched=", ".join(map(str, (policy.directory or "no directory", *policy.layers))),
+            searched=", ".join(map(str, filter(None, searched))),
             frozen_by=policy.source("frozen"),
             try_="a run without frozen that fills the cache, or frozen=False",
         )
@@ -284,4 +296,6 @@ def _tell_difference(names: tuple[str, ...], cubin: Cubin, content: Content) -> 
 def _told(obtained: Obtained) -> str:
     if obtained.origin == "disk":
         return f"loaded from disk in {obtained.lookup_s * 1e3:.1f} ms"
+    if obtained.origin == "shared":
+        return f"loaded from the shared tier in {obtained.lookup_s * 1e3:.1f} ms"
     return f"compiled for {obtained.cubin.arch} in {obtained.compile_s * 1e3:.0f} ms"

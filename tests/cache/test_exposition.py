@@ -39,9 +39,14 @@ def test_it_says_what_the_statistics_say() -> None:
     tier.get(b"k" * 32)
     tier.put(b"k" * 32, b"payload")
     tier.get(b"k" * 32)
-    found, said = families(), cache.stats(all_threads=True)
-    for tier_name in ("memory", "disk"):
+    counts.count("shared", hits=3, puts=1, drops=2, seconds=0.5)
+    said = cache.stats(all_threads=True)
+    found = families()
+    assert value(found["cuplate_cache_drops"], tier="shared") == said.shared.drops >= 2
+    for tier_name in ("memory", "disk", "shared"):
         for name in ("hits", "misses", "puts", "evictions", "errors", "read_bytes", "written_bytes", "seconds"):
+            if (tier_name, name) == ("shared", "evictions"):
+                continue
             family = found[f"cuplate_cache_{name}"]
             assert value(family, tier=tier_name) == pytest.approx(getattr(getattr(said, tier_name), name))
             assert family.unit == {"read_bytes": "bytes", "written_bytes": "bytes", "seconds": "seconds"}.get(name, "")

@@ -42,6 +42,7 @@ def test_the_defaults_are_finite(monkeypatch: pytest.MonkeyPatch) -> None:
         "eviction       least-recently-used  [default]",
         "time_to_live_s unlimited  [default]",
         "layers         none  [default]",
+        "shared         none  [default]",
         "engine         auto  [default]",
         "frozen         off  [default]",
         "single_flight  on  [default]",
@@ -144,6 +145,28 @@ def test_the_secret_is_never_shown() -> None:
     assert "secret         set  [code]" in policy.describe()
 
 
+def test_a_shared_tier_needs_a_secret(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Wherever either of them is said; the message says what to set, and off needs none."""
+    monkeypatch.setenv("CUPLATE_SHARED", "redis://:hunter2@host")
+    for policy in (CachePolicy(), CachePolicy(shared="module:Class"), CachePolicy(secret=b"")):
+        with pytest.raises(SettingError, match="a shared tier needs a secret") as caught:
+            policy.effective()
+        assert "CUPLATE_CACHE_SECRET" in str(caught.value) and "hunter2" not in str(caught.value)
+    for off in ("off", "OFF"):
+        assert CachePolicy(shared=off).effective().shared == ""
+    assert CachePolicy(secret=b"x").effective().source("shared") == "CUPLATE_SHARED"
+    monkeypatch.setenv("CUPLATE_CACHE_SECRET", "x")
+    assert CachePolicy(shared="module:Class").effective().shared == "module:Class"
+
+
+def test_a_password_of_the_shared_tier_is_never_shown() -> None:
+    """Neither it nor the user."""
+    policy = CachePolicy(shared="redis://me:hunter2@host/0?db=1", secret=b"x")
+    for text in (repr(policy), repr(policy.effective()), policy.describe(), str(policy.effective().rows())):
+        assert "hunter2" not in text and "me:" not in text
+    assert "shared         redis://***@host/0  [code]" in policy.describe()
+
+
 @pytest.mark.parametrize(
     ("values", "parts"),
     [
@@ -170,6 +193,9 @@ def test_the_secret_is_never_shown() -> None:
         ({"layers": 3}, ["layers", "a tuple of str"]),
         ({"layers": ["~/a"]}, ["layer", "not expanded"]),
         ({"layers": [None]}, ["layer", "not a path"]),
+        ({"shared": b"redis://host"}, ["shared", "bytes", "redis://HOST:PORT/DB"]),
+        ({"shared": "redis"}, ["shared", "neither a URL nor module:Class", "off"]),
+        ({"shared": "http://host"}, ["shared", "scheme"]),
     ],
 )
 def test_a_value_outside_what_is_allowed_is_an_error(values: dict[str, object], parts: list[str]) -> None:

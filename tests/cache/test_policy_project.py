@@ -33,7 +33,7 @@ def write(folder: Path, *lines: str, head: str = "[tool.cuplate]") -> Path:
     return file
 
 
-def test_every_value_may_stand_there(tmp_path: Path) -> None:
+def test_every_value_may_stand_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With the types of TOML or as in the environment; the source is file and line."""
     file = write(
         tmp_path,
@@ -43,6 +43,7 @@ def test_every_value_may_stand_there(tmp_path: Path) -> None:
         'eviction = "least-frequently-used"',
         'time_to_live_s = "30d"',
         'layers = ["seeds/a", "/b"]',
+        'shared = "redis://host/1"',
         'engine = "files"',
         "frozen = true",
         "single_flight = false",
@@ -50,7 +51,9 @@ def test_every_value_may_stand_there(tmp_path: Path) -> None:
         'on_error = "ignore"',
         "explain = true",
     )
+    monkeypatch.setenv("CUPLATE_CACHE_SECRET", "a secret of the test")
     found = CachePolicy().effective()
+    assert found.shared == "redis://host/1"
     assert (found.memory_kernels, found.disk_bytes, found.time_to_live_s) == (64, 2 << 30, 30 * 86400.0)
     assert found.directory == str(tmp_path / "build" / "kernels")
     assert found.layers == (tmp_path / "seeds" / "a", Path("/b"))
@@ -60,7 +63,7 @@ def test_every_value_may_stand_there(tmp_path: Path) -> None:
     names = [name for name, _, source in found.rows() if source.startswith(str(file))]
     assert names == [name for name, _, _ in found.rows() if name not in ("secret", "disk")]
     assert found.source("memory_kernels") == f"{file}:4"
-    assert found.source("on_error") == f"{file}:14"
+    assert found.source("on_error") == f"{file}:15"
 
 
 def test_code_and_environment_win_over_the_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -126,6 +129,10 @@ def test_a_variable_names_another_file_or_none(monkeypatch: pytest.MonkeyPatch, 
         ('eviction = "lru"', ["eviction is not one of its kinds", "'lru'", "least-recently-used"]),
         ("time_to_live_s = 0", ["time_to_live_s is no time", "30d"]),
         ('frozen = "maybe"', ["frozen is not a switch", "'maybe'"]),
+        ('shared = "redis://host"', ["a shared tier needs a secret", "CUPLATE_CACHE_SECRET"]),
+        ('shared = "redis:/host"', ["shared", "neither a URL nor module:Class"]),
+        ('shared = "redis://me:hunter2@host"', ["do not belong in a file", "CUPLATE_SHARED"]),
+        ('shared = ["redis://me:hunter2@host"]', ["a list"]),
         ("layers = [1979-05-27]", ["a date", "text or a number"]),
         ('directory = "~/x"', ["starts with '~'", "not expanded"]),
     ],
@@ -138,6 +145,7 @@ def test_a_wrong_key_or_value_names_file_and_line(tmp_path: Path, line: str, par
             CachePolicy().effective()
         for part in [*parts, f"{file}:6"]:
             assert part in str(caught.value)
+        assert "hunter2" not in str(caught.value)
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import tracemalloc
 from collections.abc import Callable
 
 from cuplate.cache import HitCounter, count, reset, stats
-from cuplate.cache.stats import CacheStats, CompileStats, TierStats
+from cuplate.cache.stats import CacheStats, CompileStats, SharedStats, TierStats
 
 
 def run(work: Callable[[], object]) -> None:
@@ -84,8 +84,9 @@ def test_a_function_s_own_counts() -> None:
 
     run(other)
     run(other)
-    assert counter.total() == {"hits": 12, "misses": 2, "compiles": 1, "disk_hits": 2}
-    assert counter.total(all_threads=False) == {"hits": 2, "misses": 0, "compiles": 1, "disk_hits": 0}
+    assert counter.total() == {"hits": 12, "misses": 2, "compiles": 1, "disk_hits": 2, "shared_hits": 0}
+    mine = {"hits": 2, "misses": 0, "compiles": 1, "disk_hits": 0, "shared_hits": 0}
+    assert counter.total(all_threads=False) == mine
 
 
 def test_a_function_that_is_gone_leaves_its_hits() -> None:
@@ -157,4 +158,15 @@ def test_the_table() -> None:
         "memory     12       0     0          0       0     0        0    0.000",
         "disk        0       3     0          0       0  6000        0    0.000",
         "compile     -       -     3          -       0     -        0    1.000",
+    ]
+
+
+def test_the_table_with_a_shared_tier() -> None:
+    """It comes with its own line, and a column of what was not sent, as soon as it has done something."""
+    assert str(CacheStats(shared=SharedStats(hits=1, drops=2))).splitlines() == [
+        "tier     hits  misses  puts  evictions  errors  read  written  seconds  drops",
+        "memory      0       0     0          0       0     0        0    0.000      -",
+        "disk        0       0     0          0       0     0        0    0.000      -",
+        "shared      1       0     0          -       0     0        0    0.000      2",
+        "compile     -       -     0          -       0     -        0    0.000      -",
     ]

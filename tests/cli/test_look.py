@@ -18,6 +18,7 @@ from cuplate.cache.layers import Layer, export
 from cuplate.cubin import encode
 from tests.cache.entries import SOURCE, image, kernel, put
 from tests.cli.conftest import Command
+from tests.servers import Served
 
 pytest.importorskip("diskcache")
 
@@ -482,3 +483,33 @@ def test_a_directory_of_others_is_refused_by_name(command: Command, keys: dict[s
     for look in ("ls", "verify", "info"):
         done = command(look)
         assert (done.code, "can be written by others" in done.out + done.err) == (3, True)
+
+
+# ---- a shared tier ---------------------------------------------------------------------------------------------------
+
+
+def test_info_asks_the_shared_tier(
+    command: Command, directory: Path, served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whether it answers, and what it says if not; user and password in no line of it."""
+    monkeypatch.setenv("CUPLATE_CACHE_DIR", str(directory))
+    monkeypatch.setenv("CUPLATE_CACHE_SECRET", "a secret of the test")
+    assert command("info", "--json").json["shared"] is None
+    monkeypatch.setenv("CUPLATE_SHARED", served.url)
+    assert command("info", "--json").json["shared"] == {"place": served.url, "state": "on"}
+    assert f"{served.url} (on)" in command("info").out
+    monkeypatch.setenv("CUPLATE_SHARED", served.url.replace("//", "//me:hunter2@"))
+    told = command("info", "--json")
+    assert told.json["shared"]["state"].startswith("resting for 30 s")
+    assert told.json["policy"]["shared"] == {"value": told.json["shared"]["place"], "source": "CUPLATE_SHARED"}
+    for text in (told.out, told.err, command("info").out):
+        assert "hunter2" not in text and "me:" not in text
+
+
+def test_a_shared_tier_without_a_secret_is_told(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As by the library, with what to do; nothing of the URL that is wrong is repeated."""
+    monkeypatch.setenv("CUPLATE_SHARED", "redis://host")
+    assert "CUPLATE_CACHE_SECRET" in command("info").err
+    monkeypatch.setenv("CUPLATE_SHARED", "redis://:hunter2@host:port")
+    done = command("info")
+    assert done.code == 2 and "CUPLATE_SHARED" in done.err and "hunter2" not in done.err

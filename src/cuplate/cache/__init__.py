@@ -28,6 +28,9 @@ __all__ = [
     "Info",
     "MemoryTier",
     "NoStore",
+    "SharedStats",
+    "SharedStore",
+    "SharedTier",
     "Store",
     "Tier",
     "TierStats",
@@ -49,6 +52,7 @@ __all__ = [
     "record",
     "reset",
     "set_policy",
+    "shared_tier",
     "stats",
     "tune",
 ]
@@ -76,12 +80,15 @@ if TYPE_CHECKING:
         prune,
         record,
         set_policy,
+        shared_tier,
         tune,
     )
     from cuplate.cache.gate import Gate
     from cuplate.cache.memory import Entry, MemoryTier, next_tick
     from cuplate.cache.policy import CachePolicy, EffectivePolicy
-    from cuplate.cache.stats import CacheInfo, CacheStats, CompileStats, TierStats, stats
+    from cuplate.cache.remote import SharedStore
+    from cuplate.cache.shared import SharedTier
+    from cuplate.cache.stats import CacheInfo, CacheStats, CompileStats, SharedStats, TierStats, stats
     from cuplate.cache.store import NoStore, Store, Tier
     from cuplate.config import UNLIMITED
 
@@ -92,7 +99,9 @@ _HOMES = {  # of what `front` itself does not hold
     "gate": ("Gate",),
     "memory": ("Entry", "MemoryTier", "next_tick"),
     "policy": ("UNLIMITED", "CachePolicy", "EffectivePolicy"),
-    "stats": ("CacheInfo", "CacheStats", "CompileStats", "TierStats", "stats"),
+    "remote": ("SharedStore",),
+    "shared": ("SharedTier",),
+    "stats": ("CacheInfo", "CacheStats", "CompileStats", "SharedStats", "TierStats", "stats"),
     "store": ("NoStore", "Store", "Tier"),
 }
 _HOME = dict.fromkeys(__all__, "front") | {name: module for module, names in _HOMES.items() for name in names}

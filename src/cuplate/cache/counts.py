@@ -29,10 +29,13 @@ __all__ = [
     "tell_no_more",
 ]
 
-_TIERS = ("memory", "disk", "compile")
-_NAMES = {"compile": ("compiles", "errors", "written_bytes", "seconds")}
+_TIERS = ("memory", "disk", "shared", "compile")
+_NAMES = {
+    "shared": ("hits", "misses", "puts", "drops", "errors", "read_bytes", "written_bytes", "seconds"),
+    "compile": ("compiles", "errors", "written_bytes", "seconds"),
+}
 _TIER_NAMES = ("hits", "misses", "puts", "evictions", "errors", "read_bytes", "written_bytes", "seconds")
-_FUNCTION_NAMES: tuple[str, ...] = ("hits", "misses", "compiles", "disk_hits")
+_FUNCTION_NAMES: tuple[str, ...] = ("hits", "misses", "compiles", "disk_hits", "shared_hits")
 
 Counts = dict[str, dict[str, float]]
 
@@ -51,10 +54,10 @@ def _add(total: Counts, more: Counts, sign: int = 1) -> None:
 class _HitCell:
     """One function's counts in one thread; ``record`` sums the function over threads."""
 
-    __slots__ = ("compiles", "counter", "disk_hits", "hits", "misses", "record")
+    __slots__ = ("compiles", "counter", "disk_hits", "hits", "misses", "record", "shared_hits")
 
     def __init__(self, counter: HitCounter, record: _Record) -> None:
-        self.hits = self.misses = self.compiles = self.disk_hits = 0
+        self.hits = self.misses = self.compiles = self.disk_hits = self.shared_hits = 0
         self.counter = weakref.ref(counter)
         self.record = record
 
@@ -158,8 +161,8 @@ class HitCounter(threading.local):
     """One function's counts in the calling thread.
 
     Generated code counts a hit with ``counter.cell.hits += 1``: one thread-local look-up and one slot. (A plain
-    attribute of a ``threading.local`` costs two such look-ups, 1.5 times as much.) ``misses``, ``compiles`` and
-    ``disk_hits`` of the cell are counted alike.
+    attribute of a ``threading.local`` costs two such look-ups, 1.5 times as much.) ``misses``, ``compiles``,
+    ``disk_hits`` and ``shared_hits`` of the cell are counted alike.
     """
 
     cell: _HitCell
@@ -249,9 +252,9 @@ def count(tier: str, **amounts: float) -> None:
     Parameters
     ----------
     tier : str
-        ``"memory"``, ``"disk"`` or ``"compile"``.
+        ``"memory"``, ``"disk"``, ``"shared"`` or ``"compile"``.
     **amounts : float
-        As in :class:`cuplate.cache.stats.TierStats` and :class:`cuplate.cache.stats.CompileStats`.
+        As in `TierStats`, `SharedStats` and `CompileStats` of :mod:`cuplate.cache.stats`.
     """
     mine = _mine.cell.counts[tier]
     for name, amount in amounts.items():

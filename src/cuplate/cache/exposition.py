@@ -59,10 +59,12 @@ def expose(stats: CacheStats, info: Info, histograms: tuple[Histogram, ...]) -> 
         Empty where nobody asked for latencies.
     """
     lines: list[str] = []
-    tiers = (("memory", stats.memory), ("disk", stats.disk))
+    tiers = (("memory", stats.memory), ("disk", stats.disk), ("shared", stats.shared))
     for name, text, field in _COUNTERS:
-        samples = [("_total", {"tier": tier}, getattr(counted, field)) for tier, counted in tiers]
+        samples = [("_total", {"tier": tier}, getattr(told, field)) for tier, told in tiers if hasattr(told, field)]
         lines += _family(f"cuplate_{name}", "counter", text, samples)
+    text = "Entries that were not sent to the shared tier."
+    lines += _family("cuplate_cache_drops", "counter", text, [("_total", {"tier": "shared"}, stats.shared.drops)])
     for name, text, field in _COMPILER:
         lines += _family(f"cuplate_{name}", "counter", text, [("_total", {}, getattr(stats.compile, field))])
     for name, text, field in _GAUGES:

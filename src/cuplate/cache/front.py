@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from cuplate.cache.program import Attached, ForeignStore, ProgramCache
     from cuplate.cache.pruning import Pruned
     from cuplate.cache.recording import Recording
+    from cuplate.cache.shared import SharedTier
     from cuplate.cache.tuning import Tuning
 
 __all__ = [
@@ -50,6 +51,7 @@ __all__ = [
     "prune",
     "record",
     "set_policy",
+    "shared_tier",
     "tune",
 ]
 
@@ -78,6 +80,10 @@ class Info:
         Loaded kernels, and the limit.
     policy : EffectivePolicy
         With the source of each value.
+    shared : str or None
+        Place of the shared tier, without user and password; None for none.
+    shared_state : str
+        ``on``, ``not asked yet``, what it rests from, ``off: `` and the reason; of this process.
     """
 
     directory: str | None
@@ -92,6 +98,8 @@ class Info:
     memory_limit_kernels: int
     memory_evictions: int
     policy: EffectivePolicy
+    shared: str | None = None
+    shared_state: str = ""
 
     def __str__(self) -> str:
         disk_limit, kernel_limit = (
@@ -103,6 +111,7 @@ class Info:
                 f"directory      {self.directory or 'none (memory only)'} ({self.disk_state})",
                 f"disk           {self.disk_entry_bytes} of {disk_limit} bytes in {self.disk_entries} entries, "
                 f"{self.disk_file_bytes} bytes on disk, {self.disk_orphans} orphans, {self.disk_evictions} evictions",
+                *([f"shared         {self.shared} ({self.shared_state})"] if self.shared else []),
                 f"memory         {self.memory_kernels} of {kernel_limit} kernels, {self.memory_evictions} evictions",
                 self.policy.describe(),
             ]
@@ -118,6 +127,7 @@ class _Process:
         self.gate = Gate()
         self.memory: MemoryTier[Any] | None = None
         self.disks: dict[EffectivePolicy, Tier] = {}
+        self.shared: dict[tuple[Any, ...], SharedTier] = {}
         self.attached: list[ForeignStore] = []
         self.recordings: tuple[Recording, ...] = ()
         self.followed = False  # whether CUPLATE_TRACE and CUPLATE_METRICS have been looked at
@@ -275,7 +285,7 @@ def disk_tier(policy: CachePolicy | None = None) -> Tier | NoStore:
 
 def _own_tier(policy: CachePolicy | None) -> Tier | NoStore:
     effective = current_policy(policy)
-    key = replace(effective, memory_kernels=0, frozen=False, sources=())
+    key = replace(effective, memory_kernels=0, shared="", frozen=False, sources=())
     tier = _process.disks.get(key)
     if tier is not None:
         return tier
@@ -285,6 +295,33 @@ def _own_tier(policy: CachePolicy | None) -> Tier | NoStore:
         return tier
     with _process.lock:
         return _process.disks.setdefault(key, tier)
+
+
+def shared_tier(policy: CachePolicy | None = None) -> SharedTier | None:
+    """The shared tier of a policy, None for none. Loads no client and opens no connection.
+
+    Parameters
+    ----------
+    policy : CachePolicy, optional
+        A function's own; default the process's.
+    """
+    effective = current_policy(policy)
+    if not effective.shared:
+        return None
+    key = (effective.shared, effective.secret, effective.time_to_live_s, effective.on_error)
+    tier = _process.shared.get(key)
+    if tier is None:
+        from cuplate.cache.server import server_of
+        from cuplate.cache.shared import SharedTier
+
+        made = SharedTier(
+            server_of(effective.shared),
+            secret=effective.secret,
+            time_to_live_s=effective.time_to_live_s,
+            on_error=effective.on_error,
+        )
+        tier = _process.shared.setdefault(key, made)
+    return tier
 
 
 def attach(resource: ProgramCache, *, secret: bytes = b"") -> Attached:
@@ -502,6 +539,7 @@ def info() -> Info:
     """Limits, sizes, evictions, directory and policy, in one call; reads the store, writes nothing."""
     effective = current_policy()
     tier = disk_tier()
+    away = shared_tier()
     entries, entry_bytes = tier.sums()
     with _process.lock:
         loaded = _process.memory
@@ -518,6 +556,8 @@ def info() -> Info:
         memory_limit_kernels=effective.memory_kernels,
         memory_evictions=stats(all_threads=True).memory.evictions,
         policy=effective,
+        shared=None if away is None else away.place,
+        shared_state="" if away is None else away.state(),
     )
 
 

@@ -29,7 +29,7 @@ class Histogram:
     Attributes
     ----------
     tier : str
-        ``"memory"``, ``"disk"`` or ``"compile"``.
+        ``"memory"``, ``"disk"``, ``"shared"`` or ``"compile"``.
     operation : str
         ``"hit"``, ``"miss"``, ``"put"``, ``"compile"``, or ``"error"`` for what was tried in vain.
     buckets : tuple of int

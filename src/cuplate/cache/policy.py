@@ -47,6 +47,7 @@ class PolicyValues(TypedDict, total=False):
     eviction: Eviction | None
     time_to_live_s: float | None
     layers: Iterable[str | os.PathLike[str]] | None
+    shared: str | None
     engine: Engine | None
     frozen: bool | None
     single_flight: bool | None
@@ -62,6 +63,7 @@ _DEFAULTS: dict[str, Any] = {
     "eviction": "least-recently-used",
     "time_to_live_s": UNLIMITED,
     "layers": (),
+    "shared": OFF,
     "engine": "auto",
     "frozen": False,
     "single_flight": True,
@@ -90,7 +92,7 @@ class CachePolicy:
         else in the ``.cache`` of the home that the user database knows, else nowhere (memory only). Environment:
         ``CUPLATE_CACHE_DIR``, with ``off`` for no disk cache.
     secret : bytes, optional
-        Key of the seal on every entry; needed only where others can write the directory. Default none.
+        Key of the seal on every entry; needed where others can write the directory, and for ``shared``. Default none.
         Environment: ``CUPLATE_CACHE_SECRET``; not in pyproject.toml.
     disk : bool, optional
         False keeps everything in memory. Default True.
@@ -104,6 +106,11 @@ class CachePolicy:
     layers : iterable of path, optional
         Read-only directories below the writable one, asked in this order. Default none.
         Environment: ``CUPLATE_LAYERS``, separated as in ``PATH``.
+    shared : str, optional
+        The tier that a fleet shares, asked when the disk has missed: ``"redis://host:6379/0"``, ``"rediss://..."``
+        (TLS), ``"unix:///socket"``, or ``"module:Class"``, a `cuplate.cache.SharedStore`; ``"off"`` (default) for none.
+        It needs a ``secret``, and keeps entries for ``time_to_live_s``. User and password of a URL are never shown.
+        Environment: ``CUPLATE_SHARED``.
     engine : str, optional
         ``"auto"`` (default): diskcache on a local disk, plain files on a network file system; ``"diskcache"`` or
         ``"files"`` decide it. Environment: ``CUPLATE_ENGINE``.
@@ -116,8 +123,8 @@ class CachePolicy:
         Longest wait for another process's compile, seconds, at least 0; default 60. Environment:
         ``CUPLATE_FLIGHT_WAIT``.
     on_error : str, optional
-        When a tier of the disk fails: ``"warn"`` once a cause (default), ``"ignore"`` it, or ``"raise"`` it, which is
-        for debugging. Counted all the same. Environment: ``CUPLATE_ON_ERROR``.
+        When a tier of the disk, or the shared one, fails: ``"warn"`` once a cause (default), ``"ignore"`` it, or
+        ``"raise"`` it, which is for debugging. Counted all the same. Environment: ``CUPLATE_ON_ERROR``.
 
     Raises
     ------
@@ -138,6 +145,7 @@ class CachePolicy:
     eviction: Eviction | None = None
     time_to_live_s: float | None = None
     layers: Iterable[str | os.PathLike[str]] | None = None
+    shared: str | None = field(default=None, repr=False)
     engine: Engine | None = None
     frozen: bool | None = None
     single_flight: bool | None = None
@@ -163,6 +171,8 @@ class CachePolicy:
             object.__setattr__(self, "directory", _absolute(self.directory))
         if self.layers is not None:
             object.__setattr__(self, "layers", _check_layers(self.layers))
+        if self.shared is not None:
+            _check_shared("shared", self.shared)
 
     def effective(self) -> EffectivePolicy:
         """This policy with environment, pyproject.toml and the defaults filled in.
@@ -206,6 +216,8 @@ class EffectivePolicy:
         Seconds; ``UNLIMITED`` for no end.
     layers : tuple of Path
         Absolute.
+    shared : str
+        A URL or ``module:Class``, not in ``repr()``; empty for none.
     frozen, single_flight : bool
     sources : tuple of str
         Where each came from, in the order of `CachePolicy`: ``policy=``, ``code``, a variable's name, a file and its
@@ -220,6 +232,7 @@ class EffectivePolicy:
     eviction: Eviction = "least-recently-used"
     time_to_live_s: float = UNLIMITED
     layers: tuple[Path, ...] = ()
+    shared: str = field(default="", repr=False)
     engine: Engine = "auto"
     frozen: bool = False
     single_flight: bool = True
@@ -237,6 +250,14 @@ class EffectivePolicy:
         """
         return dict(zip(NAMES, self.sources or ("code",) * len(NAMES), strict=True))[name]
 
+    def shared_place(self) -> str:
+        """The shared tier's place, without user and password; empty for none."""
+        if not self.shared:
+            return ""
+        from cuplate.cache.address import shown
+
+        return shown(self.shared)
+
     def rows(self) -> tuple[tuple[str, str, str], ...]:
         """(name, value, source) of every value; the secret's value is not shown."""
         shown = {
@@ -246,6 +267,7 @@ class EffectivePolicy:
             "secret": "set" if self.secret else "none",
             "time_to_live_s": _limit(self.time_to_live_s, "s"),
             "flight_wait_s": _limit(self.flight_wait_s, "s"),
+            "shared": self.shared_place() or "none",
             "layers": os.pathsep.join(map(str, self.layers)) or "none",
         }
         for name in ("disk", "frozen", "single_flight"):
@@ -299,7 +321,31 @@ def resolve(*, function: CachePolicy | None = None, code: CachePolicy | None = N
         function, code, values["disk"], sources["disk"], told.get("cache_dir")
     )
     values["layers"] = _check_layers(values["layers"], f"a layer ({sources['layers']})")
+    values["shared"] = _shared(values["shared"], sources["shared"], values["secret"])
     return EffectivePolicy(**values, directory=place, sources=tuple(sources[name] for name in NAMES))
+
+
+def _shared(value: str, source: str, secret: bytes) -> str:
+    """The place of the shared tier; empty for none."""
+    if value.lower() == OFF:
+        return ""
+    _check_shared(f"shared ({source})", value)
+    if not secret:
+        raise SettingError(
+            "a shared tier needs a secret: what it holds is code for the GPU and for this host.",
+            given=f"shared ({source}), and no secret",
+            allowed="the same secret on all nodes: CUPLATE_CACHE_SECRET or CachePolicy(secret=...)",
+            try_="CUPLATE_CACHE_SECRET=$(openssl rand -hex 32)",
+        )
+    return value
+
+
+def _check_shared(name: str, value: object) -> None:
+    if type(value) is str and value.lower() == OFF:
+        return
+    from cuplate.cache.address import check  # a process without a shared tier does without
+
+    check(name, value)
 
 
 def _place(

@@ -6,7 +6,7 @@ from dataclasses import dataclass, fields
 
 from cuplate.cache import counts
 
-__all__ = ["CacheInfo", "CacheStats", "CompileStats", "TierStats", "stats"]
+__all__ = ["CacheInfo", "CacheStats", "CompileStats", "SharedStats", "TierStats", "stats"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +33,36 @@ class TierStats:
     misses: int = 0
     puts: int = 0
     evictions: int = 0
+    errors: int = 0
+    read_bytes: int = 0
+    written_bytes: int = 0
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class SharedStats:
+    """The shared tier. It is written by a thread in the background: what it did is in the counts of all threads only.
+
+    Attributes
+    ----------
+    hits, misses : int
+        Look-ups answered and not answered, whatever the reason; those that a server at rest was spared are misses too.
+    puts : int
+        Entries stored. One that was there already counts nowhere.
+    drops : int
+        Entries that were not sent: the queue was full, the server at rest, the entry too large, the process at its end.
+    errors : int
+        Operations that failed: no answer in time, a refusal, a wrong seal. Each failed look-up is a miss too.
+    read_bytes, written_bytes : int
+        Payloads read, sealed entries written, bytes.
+    seconds : float
+        Time spent inside the tier.
+    """
+
+    hits: int = 0
+    misses: int = 0
+    puts: int = 0
+    drops: int = 0
     errors: int = 0
     read_bytes: int = 0
     written_bytes: int = 0
@@ -73,11 +103,14 @@ class CacheStats:
         Stored kernels.
     compile : CompileStats
         The compiler.
+    shared : SharedStats
+        Kernels on a server.
     """
 
     memory: TierStats = TierStats()
     disk: TierStats = TierStats()
     compile: CompileStats = CompileStats()
+    shared: SharedStats = SharedStats()
 
     def __str__(self) -> str:
         head = ("tier", "hits", "misses", "puts", "evictions", "errors", "read", "written", "seconds")
@@ -87,6 +120,11 @@ class CacheStats:
         made = self.compile
         counts = ("-", "-", str(made.compiles), "-", str(made.errors), "-", str(made.written_bytes))
         rows.append(("compile", *counts, f"{made.seconds:.3f}"))
+        away = self.shared
+        if away != SharedStats():  # of the others nothing is dropped
+            told = (away.hits, away.misses, away.puts, "-", away.errors, away.read_bytes, away.written_bytes)
+            rows.insert(3, ("shared", *map(str, told), f"{away.seconds:.3f}"))
+            rows = [(*row, column) for row, column in zip(rows, ("drops", "-", "-", str(away.drops), "-"), strict=True)]
         widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
         return "\n".join(
             "  ".join([row[0].ljust(widths[0]), *(c.rjust(w) for c, w in zip(row[1:], widths[1:], strict=True))])
@@ -106,8 +144,8 @@ class CacheInfo:
         Calls that had to walk further, were it to a kernel that is loaded; and what `inspect` and `compile` render.
     compiles : int
         Misses that ended in the compiler.
-    disk_hits : int
-        Misses that the disk answered.
+    disk_hits, shared_hits : int
+        Misses that the disk, and the shared tier, answered.
     variants : int
         Variants known to the function now.
     """
@@ -116,6 +154,7 @@ class CacheInfo:
     misses: int = 0
     compiles: int = 0
     disk_hits: int = 0
+    shared_hits: int = 0
     variants: int = 0
 
 
@@ -127,6 +166,7 @@ def _frozen(found: counts.Counts) -> CacheStats:
         TierStats(**typed("memory")),  # type: ignore[arg-type]
         TierStats(**typed("disk")),  # type: ignore[arg-type]
         CompileStats(**typed("compile")),  # type: ignore[arg-type]
+        SharedStats(**typed("shared")),  # type: ignore[arg-type]
     )
 
 

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from cuplate.cache.listing import Listed
     from cuplate.cache.pruning import Pruned
 
-__all__ = ["NoStore", "Store", "Tier"]
+__all__ = ["Distant", "NoStore", "Store", "Tier"]
 
 
 @runtime_checkable
@@ -38,6 +38,18 @@ class Store(Protocol):
 
     def clear(self) -> int:
         """Remove every entry; how many went."""
+        ...
+
+
+class Distant(Protocol):
+    """A store that is asked when the disk has missed, and written to in the background."""
+
+    def get(self, key: bytes) -> bytes | None:
+        """The payload under a key, or None."""
+        ...
+
+    def offer(self, key: bytes, payload: bytes, *, replace: bool = False) -> bool:
+        """Have a payload stored soon, in place of what is there if need be; False when it was dropped."""
         ...
 
 

@@ -50,7 +50,7 @@ Key = Annotated[str, typer.Argument(metavar="KEY", help="A key, or as many of it
 
 
 def info(directory: Directory = None, secret_file: SecretFile = None, json: Json = False) -> None:
-    """Directory, state, sizes, limits, layers, and the policy with the source of every value."""
+    """Directory, state, sizes, limits, layers, shared tier, and the policy with the source of every value."""
     with opened(directory, secret_file, made=False) as store:
         trouble = _trouble(store)
         known = None if trouble else cache.info()
@@ -64,6 +64,7 @@ def info(directory: Directory = None, secret_file: SecretFile = None, json: Json
             "file_bytes": store.tier.volume(),
             "orphans": store.tier.orphans(),
             "layers": [_about_layer(layer) for layer in getattr(store.tier, "layers", ())],
+            "shared": _about_shared(),
         }
         if json:
             screen.emit(**result, policy=_policy(store))
@@ -99,6 +100,12 @@ def _about_layer(layer: Layer) -> dict[str, Any]:
     }
 
 
+def _about_shared() -> dict[str, Any] | None:
+    """The shared tier, asked for something that is not there; None for none."""
+    tier = cache.shared_tier(cache.CachePolicy(on_error="ignore"))
+    return None if tier is None else {"place": tier.place, "state": tier.check()}
+
+
 def _print_info(result: dict[str, Any]) -> None:
     rows = [("directory", result["directory"] or "none (memory only)"), ("state", result["state"])]
     if result["entries"] is not None:
@@ -116,6 +123,8 @@ def _print_info(result: dict[str, Any]) -> None:
         if layer["kernels"] is not None:
             what = f"{layer['kernels']} kernels, {screen.size(layer['entry_bytes'])}: {', '.join(layer['toolchains'])}"
         rows.append(("layer", f"{layer['directory']} ({what})"))
+    if result["shared"] is not None:
+        rows.append(("shared", f"{result['shared']['place']} ({result['shared']['state']})"))
     screen.table(("", ""), rows)
 
 
@@ -126,6 +135,8 @@ def _policy(store: Opened) -> dict[str, dict[str, Any]]:
         value = getattr(store.policy, name)
         if name == "secret":
             value = bool(value)
+        elif name == "shared":
+            value = store.policy.shared_place() or None
         elif name == "layers":
             value = [str(layer) for layer in value]
         elif type(value) in (int, float) and value >= cache.UNLIMITED:
