@@ -130,6 +130,19 @@ class Loaded:
         self.held += memory
 
 
+class Descriptors(dict[int, Any]):
+    """Stands for the table of tensor maps of one array of a plan."""
+
+    def __init__(self, gpu: Gpu, layout: Any) -> None:
+        super().__init__()
+        self.gpu, self.layout = gpu, layout
+
+    def __missing__(self, pointer: int) -> Any:
+        self.gpu.log.append(Note("map", self.gpu.current, pointer=pointer))
+        made = self[pointer] = SimpleNamespace(pointer=pointer, layout=self.layout)
+        return made
+
+
 class Gpu(ModuleType):
     """The stand-in for ``cuplate.backend.cuda.device``, and the knobs and records of a test."""
 
@@ -229,6 +242,10 @@ class Gpu(ModuleType):
         self.log.append(note)
 
     launch_packed = launch
+
+    def descriptors(self, layout: Any) -> Any:
+        """Descriptors that say of what they are, and are recorded when they are made."""
+        return Descriptors(self, layout)
 
     def zero(self, pointer: int, size_bytes: int, stream: Any) -> None:
         """Record a memset."""
