@@ -23,6 +23,7 @@ REQUIRE = (
     # Whole copy passes of all threads over the tiles of both; the swizzle of b by rows repeats after 8 rows.
     f"tile_m % ({THREADS} // (tile_k // 8)) == 0 and tile_n % ({THREADS} // (tile_k // 8)) == 0",
     f"{THREADS} % (tile_n // 8) == 0 and tile_k % ({THREADS} // (tile_n // 8)) == 0",
+    f"{THREADS} <= 1024",
     # Sums of a thread and what it multiplies next, in registers.
     "warp_m * warp_n <= 64 * 64",
     "relu == None or epilogue == None or relu == (epilogue == 'relu')",
