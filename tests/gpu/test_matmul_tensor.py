@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from typing import Any
 
 import cupy
@@ -106,11 +105,19 @@ def assert_right(torch: Any, got: Any, a: Any, b: Any, bias: Any = None, epilogu
     assert float(error.norm()) <= step * norm + 1e-6 * norm + 1e-6
 
 
-def run(torch: Any, case: Any, shape: Any, order: str, dtype: str = "bfloat16", epilogue: str = "identity") -> None:
+def run(
+    torch: Any,
+    case: Any,
+    shape: Any,
+    order: str,
+    dtype: str = "bfloat16",
+    epilogue: str = "identity",
+    biases: tuple[bool, ...] = (True, False),
+) -> None:
     """One call over poisoned memory, with a bias and without."""
     function, given = case
     m, _, n = shape
-    for with_bias in (True, False):
+    for with_bias in biases:
         a, b, bias = inputs(torch, shape, order=order, dtype=dtype)
         bias = bias if with_bias else None
         out, memory = poisoned(torch, m, n, dtype)
@@ -156,8 +163,8 @@ def families() -> list[Any]:
 @pytest.mark.parametrize("dtype", BITS)
 def test_epilogues(torch: Any, dtype: str, epilogue: str) -> None:
     """Each activation, in both dtypes."""
-    for case, order in itertools.product(families(), "CF"):
-        run(torch, case, (200, 136, 264), order, dtype, epilogue)
+    for case in families():
+        run(torch, case, (200, 136, 264), "C", dtype, epilogue, biases=(True,))
 
 
 def test_limits_and_nan(torch: Any) -> None:
