@@ -103,6 +103,7 @@ class Note:
     grid: Grid | None = None
     values: tuple[int, ...] = ()
     parameters: str = ""  # of the launched cubin
+    code: bytes = b""  # likewise
     pointer: int = 0
     bytes: int = 0
 
@@ -238,7 +239,7 @@ class Gpu(ModuleType):
         if self.refuse is not None:
             raise self.refuse
         note = Note("launch", self.current, stream.pointer, kernel=kernel.entry, grid=config, values=values)
-        note.parameters = kernel.loaded().cubin.parameters_text
+        note.parameters, note.code = kernel.loaded().cubin.parameters_text, kernel.loaded().cubin.code
         self.log.append(note)
 
     launch_packed = launch
