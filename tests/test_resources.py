@@ -95,14 +95,12 @@ def products() -> list[Compiled]:
     made = [Compiled(matmul_epilogue, product("float32"), {"tile": 16, "relu": True})]
     for f, order in ((matmul_simt, "C"), (matmul_simt_ragged, "C"), (matmul_simt_ragged, "F")):
         made += [Compiled(f, product("float32", order), {"relu": relu}) for relu in (False, True)]
-    for order in "CF":
-        made.append(Compiled(matmul_mma, product("bfloat16", order), {"relu": True}))
-    made.append(Compiled(matmul_mma, product("float16"), {"epilogue": "gelu"}))
+    made.append(Compiled(matmul_mma, product("bfloat16"), {"relu": True}))
+    made.append(Compiled(matmul_mma, product("bfloat16", "F"), {"relu": True}, ("sm_80", "sm_90")))
+    made.append(Compiled(matmul_mma, product("float16"), {"epilogue": "gelu"}, ("sm_80",)))
     made.append(Compiled(matmul_mma_ragged, product("bfloat16", "F"), {"relu": True}))
-    hopper = ("sm_90a",)
-    for f, given in WGMMA:
-        made += [Compiled(f, product("bfloat16", order), {"relu": True, **given}, hopper) for order in "CF"]
-    made += [Compiled(matmul_wgmma_wide, product("float16"), {"epilogue": e}, hopper) for e in ("gelu", "silu")]
+    made += [Compiled(f, product("bfloat16"), {"relu": True, **given}, ("sm_90a",)) for f, given in WGMMA]
+    made.append(Compiled(matmul_wgmma_wide, product("float16", "F"), {"epilogue": "gelu"}, ("sm_90a",)))
     return made
 
 
