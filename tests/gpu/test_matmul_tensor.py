@@ -18,7 +18,10 @@ from cuplate.kernels import (
 
 CAPABILITY = int(cupy.cuda.Device().compute_capability)
 hopper = pytest.mark.skipif(CAPABILITY != 90, reason="wgmma is of sm_90 alone")
-pytestmark = pytest.mark.skipif(CAPABILITY < 80, reason="mma.sync of 16-bit floats needs sm_80 or later")
+pytestmark = [
+    pytest.mark.skipif(CAPABILITY < 80, reason="mma.sync of 16-bit floats needs sm_80 or later"),
+    pytest.mark.filterwarnings("ignore:cuplate. .* has been rendered in"),
+]
 
 COOPERATIVE = {"tile_n": 256, "stages": 4, "cluster": 2, "schedule": "cooperative"}
 TALL = {"tile_m": 256, "stages": 4, "cluster": 2, "schedule": "cooperative"}
