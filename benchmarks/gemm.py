@@ -1,13 +1,16 @@
-"""Device time of relu(a @ b + bias) in float32, every contender in one process, shuffled anew in each round.
+"""Device time of relu(a @ b + bias) in float32 and bfloat16, every contender in one process, shuffled in each round.
 
 Random normal data, several sets of it by turns; every contender is compared with float64 before it is timed. TF32 is
 off everywhere. `_addmm_activation` is cuBLASLt's own fused bias and ReLU, the fair opponent; `torch.mm` is its product
-alone, and CuPy the product and two passes over it.
+alone, and CuPy the product and two passes over it. In bfloat16 the products on tensor cores are timed by their own
+names, since `matmul_epilogue` does not choose them yet; `--sweep` adds shapes of language models.
 """
 
 from __future__ import annotations
 
 import itertools
+import math
+import statistics
 import sys
 import time
 from collections.abc import Callable
@@ -15,7 +18,7 @@ from typing import Any
 
 from measuring import Goal, Result, print_rows, ratio, read_options, skip_without_gpu, start, summary, time_events
 
-from cuplate.kernels import matmul_epilogue
+from cuplate.kernels import matmul_epilogue, matmul_mma, matmul_wgmma, matmul_wgmma_small, matmul_wgmma_wide
 
 OURS = "cuplate"
 SEED = "cuplate, tile=16"
@@ -26,12 +29,31 @@ SETS = 3
 WARM_S = 0.8  # under load, before the first round: clocks and temperature settle
 Call = Callable[[], Any]
 
+WGMMA, MMA, PLAIN = "cuplate wgmma", "cuplate mma", "cuplate wgmma, no epilogue"
+AGAIN, UNFUSED = f"{LT}, again", "torch relu(addmm)"
+# M, N, K and what the fused product of cuBLASLt takes, at most and at best, for ours.
+TENSOR = {
+    (8192, 8192, 8192): (1.0, 1 / 1.05),
+    (4096, 4096, 4096): (1.0, 1 / 1.05),
+    (2048, 2048, 2048): (1.0, 1 / 1.03),
+    (8192, 8192, 512): (1.0, 1 / 1.3),
+}
+# Projections of models of 7 to 70 billion parameters at 1, 2 and 4 thousand tokens, and small products.
+SWEEP = [
+    *((m, n, k) for m in (1024, 2048, 4096) for n, k in (
+        (4096, 4096), (12288, 4096), (11008, 4096), (4096, 11008), (28672, 8192), (8192, 28672), (10240, 8192),
+    )),
+    (512, 512, 512), (1024, 1024, 1024), (1024, 1024, 4096), (256, 8192, 4096),
+]  # fmt: skip
+
 
 def main() -> int:
     options = read_options(
         __doc__,
         ("--sizes", {"type": int, "nargs": "+", "default": None, "help": "edges (default 4096 8192, quick 1024)"}),
         ("--rounds", {"type": int, "default": None, "help": "rounds (default 25, quick 5)"}),
+        ("--dtype", {"choices": ("float32", "bfloat16"), "default": None, "help": "one of the two alone"}),
+        ("--sweep", {"action": "store_true", "help": "shapes of language models too, in bfloat16"}),
     )
     result = start("gemm", options)
     cupy = skip_without_gpu(result)
@@ -43,8 +65,16 @@ def main() -> int:
         result.skipped = f"needs torch, for its cuBLAS: {error}"
         print(f"Nothing was measured: this benchmark {result.skipped}.")
         return result.finish(options)
-    for size in options.sizes or ([1024] if options.quick else [4096, 8192]):
-        product(result, cupy, torch, size, options.rounds or (5 if options.quick else 25))
+    rounds = options.rounds or (5 if options.quick else 25)
+    if options.dtype != "bfloat16":
+        for size in options.sizes or ([1024] if options.quick else [4096, 8192]):
+            product(result, cupy, torch, size, rounds)
+    if options.dtype != "float32":
+        cubes = {(n, n, n): (1.0, 1.0) for n in options.sizes or ([1024] if options.quick else [])}
+        for shape, goals in (cubes or TENSOR).items():
+            tensor_product(result, torch, shape, goals, rounds)
+    if options.sweep:
+        sweep(result, torch, rounds)
     return result.finish(options)
 
 
@@ -125,6 +155,109 @@ def judge(result: Result, times: dict[str, list[float]], size: int) -> None:
         if peer in times:
             found = ratio(times[OURS], times[peer])
             result.goals.append(Goal(f"{size}^3 float32: {OURS} / {peer}", found.worse, round(limit, 4), stretch))
+
+
+def wgmma_for(m: int, n: int) -> Any:
+    """The tile that takes the least rounds of all multiprocessors times area, as `when=` of these functions has it."""
+    tiles = (
+        (matmul_wgmma_wide, 128, 192, 2, 1.0),
+        (matmul_wgmma, 128, 128, 1, 1.02),
+        (matmul_wgmma_small, 64, 128, 1, 1.25),
+    )
+    rounds = [-(-(-(-m // (tm * cl)) * -(-n // tn)) // (132 // cl)) * tm * tn * cost for _, tm, tn, cl, cost in tiles]
+    return tiles[rounds.index(min(rounds))][0]
+
+
+def prepare_tensor(torch: Any, shape: tuple[int, int, int]) -> dict[str, Call]:
+    """The contenders in bfloat16, each compared with float64 over a poisoned output."""
+    m, n, k = shape
+    bf16 = torch.bfloat16
+    sets = [tuple(torch.randn(s, device="cuda").to(bf16) for s in ((m, k), (k, n), (n,))) for _ in range(SETS)]
+    out = torch.empty(m, n, device="cuda", dtype=bf16)
+    activation = torch.ops.aten._addmm_activation.out
+    turns = itertools.cycle(range(SETS))
+    wgmma = wgmma_for(m, n)
+
+    def of(call: Callable[[Any, Any, Any], Any]) -> Call:
+        return lambda: call(*sets[next(turns)])
+
+    calls = {
+        LT: of(lambda a, b, bias: activation(bias, a, b, use_gelu=False, out=out)),
+        AGAIN: of(lambda a, b, bias: activation(bias, a, b, use_gelu=False, out=out)),
+        MM: of(lambda a, b, bias: torch.mm(a, b, out=out)),
+        UNFUSED: of(lambda a, b, bias: torch.relu(torch.addmm(bias, a, b))),
+        MMA: of(lambda a, b, bias: matmul_mma(a, b, bias, relu=True, out=out)),
+    }
+    if torch.cuda.get_device_capability() == (9, 0):
+        calls[WGMMA] = of(lambda a, b, bias: wgmma(a, b, bias, relu=True, out=out))
+        calls[PLAIN] = of(lambda a, b, bias: wgmma(a, b, out=out))
+    plain = (MM, PLAIN)
+    for name, call in calls.items():
+        for i in range(SETS):
+            a, b, bias = sets[i]
+            while next(turns) != (i - 1) % SETS:
+                pass
+            out.fill_(float("nan"))
+            got = call().double()
+            wanted = a.double() @ b.double()
+            wanted = wanted if name in plain else (wanted + bias.double()).clamp_min(0)
+            error = float((got - wanted).norm() / wanted.norm())
+            if not error < 2.5e-3:  # a rounding to bfloat16 is at 1.7e-3; NaN too is wrong
+                raise AssertionError(f"{name} at {shape}: relative error {error}")
+    return calls
+
+
+def time_tensor(result: Result, torch: Any, shape: tuple[int, int, int], rounds: int) -> dict[str, list[float]]:
+    """All rows of one shape."""
+    m, n, k = shape
+    contenders = prepare_tensor(torch, shape)
+    begin = time.perf_counter()
+    while time.perf_counter() - begin < WARM_S:
+        for _ in range(4):
+            contenders[LT]()
+        torch.cuda.synchronize()
+    event = lambda: torch.cuda.Event(enable_timing=True)  # noqa: E731
+    times = time_events(contenders, event, rounds=rounds, calls=max(1, min(200, int(1e12 / (2 * m * n * k)))))
+    rows = []
+    for name, values in times.items():
+        row = summary(f"{m} x {n} x {k} bfloat16: {name}", values, "ms")
+        row["tflops"] = round(2e-9 * m * n * k / row["median"], 1)
+        rows.append(row)
+    print_rows(rows)
+    for row in rows:
+        result.note(f"{row['name']}: {row['tflops']} TFLOP/s")
+    result.rows += rows
+    return times
+
+
+def tensor_product(
+    result: Result, torch: Any, shape: tuple[int, int, int], goals: tuple[float, float], rounds: int
+) -> None:
+    """One shape and its goals: G1 to G3 against the fused peer, G4 against our own product, G8 for mma.sync."""
+    times = time_tensor(result, torch, shape, rounds)
+    name = " x ".join(map(str, shape)) + " bfloat16"
+    wanted = [(MMA, LT, 1 / 0.56, False), (MMA, LT, 1 / 0.62, True)]
+    if WGMMA in times:
+        wanted += [(WGMMA, LT, goals[0], False), (WGMMA, LT, goals[1], True), (WGMMA, UNFUSED, 1.0, False)]
+        wanted += [(WGMMA, PLAIN, 1.01, True)]
+    for ours, peer, limit, stretch in wanted:
+        found = ratio(times[ours], times[peer])
+        result.goals.append(Goal(f"{name}: {ours} / {peer}", found.worse, round(limit, 4), stretch))
+
+
+def sweep(result: Result, torch: Any, rounds: int) -> None:
+    """G2: the geometric mean over many shapes, and the worst of them."""
+    ratios = []
+    for shape in (*TENSOR, *SWEEP):
+        times = time_tensor(result, torch, shape, min(rounds, 9))
+        if WGMMA in times:
+            ratios.append(ratio(times[WGMMA], times[LT]).worse)
+    if ratios:
+        mean = math.exp(statistics.fmean(map(math.log, ratios)))
+        result.goals.append(
+            Goal(f"{len(ratios)} shapes bfloat16: {WGMMA} / {LT}, mean", mean, round(1 / 1.03, 4), True)
+        )
+        result.goals.append(Goal(f"{len(ratios)} shapes bfloat16: the worst", max(ratios), round(1 / 0.97, 4), True))
 
 
 if __name__ == "__main__":

@@ -103,6 +103,7 @@ class Note:
     grid: Grid | None = None
     values: tuple[int, ...] = ()
     parameters: str = ""  # of the launched cubin
+    code: bytes = b""  # likewise
     pointer: int = 0
     bytes: int = 0
 
@@ -128,6 +129,19 @@ class Loaded:
         """A graph has captured this kernel."""
         self.kept = True
         self.held += memory
+
+
+class Descriptors(dict[int, Any]):
+    """Stands for the table of tensor maps of one array of a plan."""
+
+    def __init__(self, gpu: Gpu, layout: Any) -> None:
+        super().__init__()
+        self.gpu, self.layout = gpu, layout
+
+    def __missing__(self, pointer: int) -> Any:
+        self.gpu.log.append(Note("map", self.gpu.current, pointer=pointer))
+        made = self[pointer] = SimpleNamespace(pointer=pointer, layout=self.layout)
+        return made
 
 
 class Gpu(ModuleType):
@@ -225,10 +239,14 @@ class Gpu(ModuleType):
         if self.refuse is not None:
             raise self.refuse
         note = Note("launch", self.current, stream.pointer, kernel=kernel.entry, grid=config, values=values)
-        note.parameters = kernel.loaded().cubin.parameters_text
+        note.parameters, note.code = kernel.loaded().cubin.parameters_text, kernel.loaded().cubin.code
         self.log.append(note)
 
     launch_packed = launch
+
+    def descriptors(self, layout: Any) -> Any:
+        """Descriptors that say of what they are, and are recorded when they are made."""
+        return Descriptors(self, layout)
 
     def zero(self, pointer: int, size_bytes: int, stream: Any) -> None:
         """Record a memset."""

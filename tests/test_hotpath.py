@@ -283,6 +283,27 @@ def test_each_fact_of_an_array_is_in_the_key(gpu: Gpu) -> None:
     assert texts["aligned"] == texts["float32"] != texts["shifted"]
 
 
+@pytest.mark.parametrize("aligned_first", [True, False])
+def test_an_alignment_that_is_asked_of_an_output_is_tested_where_one_is_given(gpu: Gpu, aligned_first: bool) -> None:
+    """Fresh outputs and aligned ones are hot and share a plan, whatever came first; others never run by it."""
+
+    @specialize(Inline(KERNEL % "out[0] = {{ 4 if out.aligned(16) else 1 }};"))
+    def k(x: Float32[Array, " N"]) -> Float32[Array, " N"]:
+        raise NotImplementedError
+
+    x, room = gpu.array(24), gpu.array(64)
+    outs = [None, room[4:28], room[1:25]]
+    for out in outs if aligned_first else outs[::-1]:
+        for _ in range(4):
+            k(x, out=out)
+            assert gpu.launches[-1].kernel == "k"
+    assert len(plans(k)) == 1 and len(gpu.notes("load")) == 2
+    by_kernel = {note.values[1] % 16: set() for note in gpu.launches}
+    for note in gpu.launches:
+        by_kernel[note.values[1] % 16].add(note.code)
+    assert [len(codes) for codes in by_kernel.values()] == [1, 1] and by_kernel[0] != by_kernel[4]
+
+
 def test_a_view_after_an_array_is_refused_as_ever(gpu: Gpu) -> None:
     """The plan of a packed array does not serve a transposed one of the same shape."""
     square = gpu.array((4, 4))

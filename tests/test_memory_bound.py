@@ -1,15 +1,13 @@
-"""The memory-bound functions without a GPU: on the CPU backend with every check on, and compiled for each target."""
+"""The memory-bound functions without a GPU: on the CPU backend with every check on."""
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from cuplate import ArraySpec, ParameterError
-from cuplate.baseline import Baseline
+from cuplate import ParameterError
 from cuplate.kernels import (
     fused_elementwise,
     histogram,
@@ -223,51 +221,3 @@ def test_mistakes_are_refused() -> None:
         histogram(np.zeros(4, np.int32), bins=0)
     with pytest.raises(ParameterError, match="op"):
         row_reduce(x, op="min")  # type: ignore[arg-type]
-
-
-# what is compiled -----------------------------------------------------------------------------------------------------
-
-RECORD = Path(__file__).parent / "memory_bound.json"
-ARCHS = ("sm_80", "sm_90", "sm_100", "sm_120")
-
-
-def calls() -> list[tuple[Any, tuple[Any, ...], dict[str, Any]]]:
-    """What is recorded: each dtype where rows are held and where they are not, each operation, each size of element."""
-    made: list[tuple[Any, tuple[Any, ...], dict[str, Any]]] = []
-    for dtype in ("float32", "float16", "bfloat16"):
-        for columns in (1000, 8192, 50_000) if dtype == "float32" else (8192,):
-            x, w = ArraySpec((4096, columns), dtype), ArraySpec((columns,), dtype)
-            made += [(softmax, (x,), {}), (layer_norm, (x, w, w), {}), (rms_norm, (x, w), {}), (row_argmax, (x,), {})]
-            made += [(row_reduce, (x,), {"op": op}) for op in ("sum", "max", "logsumexp")]
-        x, w = ArraySpec((4096, 8192), dtype), ArraySpec((8192,), dtype)
-        longer, w16 = ArraySpec((4096, 16_384), dtype), ArraySpec((16_384,), dtype)
-        made += [(layer_norm, (longer, w16, w16), {"items": 32}), (rms_norm, (longer, w16), {"items": 32})]
-        made += [(softmax, (longer,), {"items": 32}), (row_argmax, (longer,), {"items": 32})]
-        made += [(fused_elementwise, (x, w, w, x), {"activation": a}) for a in ("gelu", "silu")]
-        made.append((inclusive_scan, (ArraySpec((2**28,), dtype),), {}))
-    made += [(transpose, (ArraySpec((4096, 8192), d),), {}) for d in ("int8", "float16", "float32", "float64")]
-    made += [(histogram, (ArraySpec((2**28,), d),), {}) for d in ("uint8", "int32", "int64")]
-    return made
-
-
-def told(call: tuple[Any, tuple[Any, ...], dict[str, Any]]) -> str:
-    """The test's id."""
-    f, arrays, parameters = call
-    return "-".join([f.__name__, arrays[0].dtype, "x".join(map(str, arrays[0].shape)), *map(str, parameters.values())])
-
-
-@pytest.mark.parametrize("call", calls(), ids=told)
-def test_nothing_spills_and_registers_do_not_grow(call: Any) -> None:
-    """For every architecture, against the record; no header is asked for. To record anew: run this file."""
-    f, arrays, parameters = call
-    allow = {"registers": "25%"}  # compilers of one major version differ by so much
-    used = Baseline(RECORD, allow=allow).check(f, *arrays, arch=ARCHS, **parameters)
-    assert {r.spill_store_bytes + r.spill_load_bytes for r in used.values()} == {0}  # type: ignore[operator]
-    assert "#include" not in f.inspect(*arrays, arch=ARCHS[0], **parameters).source
-
-
-if __name__ == "__main__":
-    record = Baseline(RECORD, update=True)
-    for function, specs, values in calls():
-        record.check(function, *specs, arch=ARCHS, **values)
-    print(record.save())

@@ -26,7 +26,7 @@ views
 grid signature
 parameters
 arguments encode
-solve layout
+solve layout tensor_map
 binding
 plan
 idiom

@@ -42,6 +42,7 @@ __all__ = [
     "ShapeError",
     "Specialized",
     "TemplateError",
+    "TensorMap",
     "ToolchainError",
     "VariantWarning",
     "__version__",
@@ -107,6 +108,7 @@ if TYPE_CHECKING:
     from cuplate.scalars import f16, f32, f64, i8, i16, i32, i64, u8, u16, u32, u64
     from cuplate.specialize import specialize
     from cuplate.template import Inline
+    from cuplate.tensor_map import TensorMap
     from cuplate.typing import Array, Specialized
 
 # Rooms that are attributes of the package as they are; `typing`, `config`, `errors` and `events` stay out of `__all__`,
@@ -125,6 +127,7 @@ _HOMES = {
     "scalars": ("f16", "f32", "f64", "i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64"),
     "specialize": ("specialize",),
     "template": ("Inline",),
+    "tensor_map": ("TensorMap",),
     "typing": ("Array", "Specialized"),
 }
 _HOME = {name: module for module, names in _HOMES.items() for name in names}

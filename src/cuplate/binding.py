@@ -16,6 +16,7 @@ from cuplate.options import Options
 from cuplate.signature import CPP_KEYWORDS, RESERVED, Signature
 from cuplate.specialization import Fact
 from cuplate.template import Inline, Template, check_names, names_in, read
+from cuplate.tensor_map import ALIGNMENT, MOST_AXES, BoundMap, TensorMap
 
 __all__ = ["Binding", "Scratch", "read_binding"]
 
@@ -62,6 +63,8 @@ class Binding:
     zeroed : tuple of str
         Written arrays that are zeroed first.
     scratch : tuple of Scratch
+    maps : tuple of BoundMap
+        Arrays that the kernel takes as tensor maps.
     require : tuple of Expression
         Conditions on a call.
     when : tuple of Expression
@@ -89,6 +92,7 @@ class Binding:
     mutates: tuple[str, ...]
     zeroed: tuple[str, ...]
     scratch: tuple[Scratch, ...]
+    maps: tuple[BoundMap, ...]
     require: tuple[Expression, ...]
     when: tuple[Expression, ...]
     arguments: tuple[tuple[str, Expression | None], ...] | None
@@ -114,7 +118,9 @@ class Binding:
         single = [self.shared_bytes] if self.shared_bytes else []
         pairs = [e for pair in self.tiles for e in pair]
         scratch = [s.size for s in self.scratch]
-        return [*pairs, *self.block, *grid, *(self.cluster or ()), *single, *scratch, *self.require, *self.when]
+        boxes = [e for m in self.maps for e in m.box]
+        launch = [*pairs, *self.block, *grid, *(self.cluster or ()), *single]
+        return [*launch, *scratch, *boxes, *self.require, *self.when]
 
 
 def read_binding(
@@ -176,6 +182,7 @@ class _Reader:
             mutates=mutates,
             zeroed=self._names("zeroed", k["zeroed"], written),
             scratch=scratch,
+            maps=self._maps(k["tensor_maps"]),
             require=self._conditions("require", k["require"]),
             when=self._conditions("when", k["when"]),
             arguments=self._arguments(k["args"], [s.name for s in scratch]),
@@ -189,6 +196,7 @@ class _Reader:
         for expression in binding.expressions():
             facts |= expression.facts
         facts |= {fact for _, e in binding.arguments or () if e is not None for fact in e.facts}
+        facts |= {Fact(m.name, "aligned", ALIGNMENT) for m in binding.maps}  # without it there is no descriptor
         self._check_axes_of(facts)
         unknown = {f for f in facts if f.array not in (*self.arrays, *(s.name for s in binding.scratch))}
         return replace(binding, facts=frozenset(facts - unknown))
@@ -308,6 +316,38 @@ class _Reader:
             if name in (*self.names, *self.arrays, *scalars, *RESERVED):
                 raise self._fail(f"the scratch name {name!r} is taken.", try_=f"{name}_")
             result.append(Scratch(name, value[0], self._parse(value[1], f"scratch[{name!r}]")))
+        return tuple(result)
+
+    def _maps(self, maps: Any) -> tuple[BoundMap, ...]:
+        if not isinstance(maps or {}, Mapping):
+            raise self._fail(
+                "tensor_maps= maps arrays to TensorMap.",
+                given=f"{maps!r:.60}",
+                try_='tensor_maps={"a": TensorMap(box=("tile_m", 64), swizzle="128B")}',
+            )
+        names = self._names("tensor_maps", list(maps or {}), self.arrays)
+        if names and self.signature.has_structs:
+            raise self._fail(
+                "a function with tensor_maps= cannot take a struct by value.",
+                try_="its members as scalars, or an array",
+            )
+        axes = {a.name: len(a.axes) for a in (*self.signature.arrays, *self.signature.outputs)}
+        result = []
+        for name in names:
+            declared = maps[name]
+            if not isinstance(declared, TensorMap):
+                raise self._fail(
+                    f"tensor_maps[{name!r}] is no TensorMap.",
+                    given=f"{declared!r:.60}",
+                    try_='TensorMap(box=("tile_m", 64), swizzle="128B")',
+                )
+            if len(declared.box) != axes[name] or not 1 <= axes[name] <= MOST_AXES:
+                raise self._fail(
+                    f"the box of {name!r} has {len(declared.box)} sizes, and the array has {axes[name]} axes.",
+                    allowed=f"a size for each axis, of 1 to {MOST_AXES} axes",
+                )
+            box = tuple(self._parse(item, f"box of {name}[{i}]") for i, item in enumerate(declared.box))
+            result.append(BoundMap.of(name, declared, box))
         return tuple(result)
 
     def _arguments(self, args: Any, scratch: list[str]) -> tuple[tuple[str, Expression | None], ...] | None:

@@ -15,6 +15,7 @@ from cuplate.layout import check_aligned, check_devices, check_layout, check_ove
 from cuplate.parameters import check_parameters, dtype_name, no_dtype
 from cuplate.signature import ArrayArgument
 from cuplate.solve import Solved, solve
+from cuplate.tensor_map import takes
 
 __all__ = ["Call", "check_call", "check_layouts"]
 
@@ -102,8 +103,13 @@ def check_layouts(binding: Binding, arrays: Mapping[str, Described | None]) -> N
     function = binding.signature.function
     for argument in (*binding.signature.arrays, *binding.signature.outputs):
         array = arrays.get(argument.name)
-        if array is not None:
+        if array is not None and not (_is_mapped(binding, argument.name) and takes(array)):
             check_layout(array, binding.kernel_facts, argument.axes, function)
+
+
+def _is_mapped(binding: Binding, name: str) -> bool:
+    """Whether the kernel reaches an array through a descriptor, which holds its strides."""
+    return any(bound.name == name for bound in binding.maps)
 
 
 class _Checker:
@@ -187,8 +193,8 @@ class _Checker:
                 check_writable(array, self.function)
                 self._check_zeroed(array)
             check_aligned(array, self.function)
-            if self.layouts:
-                check_layout(array, self.binding.kernel_facts, argument.axes, self.function)
+        if self.layouts:
+            check_layouts(self.binding, self.arrays)
         check_overlap([a for a in self.arrays.values() if a is not None], written, self.function)
 
     def _check_zeroed(self, array: Described) -> None:

@@ -15,6 +15,7 @@ from cuplate.binding import Binding
 from cuplate.call import Call, check_layouts
 from cuplate.errors import (
     DeclarationError,
+    DeviceError,
     DtypeError,
     ExpressionError,
     LayoutError,
@@ -24,7 +25,7 @@ from cuplate.errors import (
 from cuplate.expression import Expression
 from cuplate.grid import Limits
 from cuplate.parameters import check_parameters
-from cuplate.plan import known_values
+from cuplate.plan import check_maps, known_values
 from cuplate.signature import ArrayArgument, ScalarArgument, Signature
 from cuplate.solve import Solved, solve
 from cuplate.variants import Variants
@@ -169,7 +170,8 @@ def _fit(
         parameters = check_parameters(signature, values)
         solved = solve(signature, call.arrays, dict(parameters), call.outputs)
         check_layouts(variant, call.arrays)
-    except (ParameterError, DtypeError, ShapeError, LayoutError) as error:
+        check_maps(variant, solved, parameters, arch=arch, limits=limits)
+    except (ParameterError, DtypeError, ShapeError, LayoutError, DeviceError) as error:
         raise _PassedOver(error.summary.rstrip(".")) from None
     if solved.output_shapes != call.solved.output_shapes or solved.dtypes != call.solved.dtypes:
         raise _PassedOver("its output would have another shape or dtype")

@@ -80,14 +80,14 @@ def _parameters(binding: Binding, plan: Plan, source: Source) -> tuple[tuple[Slo
     if slots is not None and binding.arguments is not None:
         slots = _with_nulls(slots, plan, binding, source)
         return slots, parameter_checks(source.entry, slots)
-    structs = slots is not None and any(slot.struct is not None for slot in slots)  # the text defines their types
+    types = slots is not None and any(s.struct is not None or s.kind == "map" for s in slots)  # that the text defines
     printed = ", ".join(slot.declared for slot in slots or ())
     if slots is not None and text.count("__global__") == 1 and f"{base_name(source.entry)}({printed})" in text:
-        return slots, parameter_checks(source.entry, slots) if structs else ""
+        return slots, parameter_checks(source.entry, slots) if types else ""
     # A template that writes {{ args }} may do so on some paths only, or for another kernel of the same text.
     listed = find_parameters(text, source.entry)
     if slots is not None and listed == tuple(slot.name for slot in slots):
-        return slots, parameter_checks(source.entry, slots) if structs else ""
+        return slots, parameter_checks(source.entry, slots) if types else ""
     if slots is not None and listed is None and printed in text:
         return slots, parameter_checks(source.entry, slots)  # in a macro, most likely
     slots = match_slots(plan, listed, binding.template.name)

@@ -14,6 +14,7 @@ from cuplate.structs import Struct
 __all__ = ["blank", "defined_kernels", "find_parameters", "parameter_checks", "splice"]
 
 CHECKS_FILE = "cuplate_checks"
+MAP_BYTES, MAP_ALIGNMENT = 128, 64  # of CUtensorMap
 
 # Numbers come first, so that the separator in 1'000 opens no character literal; a header name may hold "//".
 _LEXEME = re.compile(
@@ -298,6 +299,12 @@ def parameter_checks(entry: str, slots: tuple[Slot, ...]) -> str:
             continue
         if slot.struct is not None:
             lines += _struct_checks(i, slot.name, slot.struct)
+            continue
+        if slot.kind == "map":  # by whatever name: cuda.h has one, a kernel without headers its own
+            kind = f"cuplate_check::parameter<{i}, cuplate_check::kernel>::type"
+            text = f'cuplate: parameter {i + 1} \\"{slot.name}\\": a call passes a tensor map, const __grid_constant__ '
+            lines.append(f"static_assert(sizeof({kind}) == {MAP_BYTES} && alignof({kind}) == {MAP_ALIGNMENT}, ")
+            lines[-1] += f'"{text}{slot.ctypes[0]}");'
             continue
         text = f'cuplate: parameter {i + 1} \\"{slot.name}\\": a call passes {slot.ctypes[0]}'
         types = ", ".join(slot.ctypes)

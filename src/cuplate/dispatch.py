@@ -44,6 +44,7 @@ class _Missing:
 
 
 MISSING = _Missing()
+CONSTANT = ("int", "map")  # kinds of recipes of which a plan holds a value
 AGAIN = object()  # what a runner returns when the call needs the cold path after all
 
 Runner = Callable[..., Any]
@@ -300,7 +301,7 @@ class RunnerShape:
         Array arguments that the kernel writes.
     pairs : tuple of (str, int)
         Given arrays of complex numbers and their element size, bytes: a view of floats may start between two of them,
-        where a GPU cannot load the pair.
+        where a GPU cannot load the pair. And outputs of which an alignment is asked.
     """
 
     recipes: tuple[tuple[str, str], ...]
@@ -334,8 +335,8 @@ def runner(
 
 def _runner_lines(shape: RunnerShape, several_devices: bool, idiom: Idiom) -> list[str]:
     """The body of a runner."""
-    integers = [f"_i{i}" for i, (kind, _) in enumerate(shape.recipes) if kind == "int"]
-    fields = ["_run", "_entry", "_config", "_kernel", "_owner_class", *integers]
+    constants = [f"_i{i}" for i, (kind, _) in enumerate(shape.recipes) if kind in CONSTANT]
+    fields = ["_run", "_entry", "_config", "_kernel", "_owner_class", *constants]
     for name in (*shape.outputs, *shape.scratch):
         fields += idiom.sized(name)
     fields += [f"_bytes_{n}" for n in shape.present]
@@ -370,7 +371,8 @@ def _runner_lines(shape: RunnerShape, several_devices: bool, idiom: Idiom) -> li
     add("_hits.cell.hits += 1")
     values = ["_stream", "_config", "_kernel"]
     for i, (kind, name) in enumerate(shape.recipes):
-        values.append({"array": f"_p_{name}", "scalar": encoded.get(name, ""), "int": f"_i{i}"}[kind])
+        spelled = {"array": f"_p_{name}", "scalar": encoded.get(name, ""), "int": f"_i{i}", "map": f"_i{i}[_p_{name}]"}
+        values.append(spelled[kind])
     add("try:")
     add(f"    _launch({', '.join(values)})")
     add("except _refused:")  # the cold path tries again, and says what is wrong
@@ -456,7 +458,7 @@ def plan_values(
     sized : dict of str to (shape, dtype, bytes, ...)
         Outputs, scratch (as `Idiom.sized` lists it), and (bytes only) given arrays.
     """
-    values = [*head, *(r.value for r in recipes if r.kind == "int")]
+    values = [*head, *(r.value for r in recipes if r.kind in CONSTANT)]
     for name in (*shape.outputs, *shape.scratch):
         values += sized[name]
     values += [sized[n][2] for n in shape.present]

@@ -27,7 +27,7 @@ from cuplate.dispatch import (
 from cuplate.dtypes import DTYPES
 from cuplate.idiom import CUPY, IDIOMS, TORCH, Idiom
 from cuplate.parameters import parameter_key
-from cuplate.plan import Plan, Recipe
+from cuplate.plan import FRESH_ALIGNMENT, Plan, Recipe
 
 __all__ = ["HotPath"]
 
@@ -167,7 +167,8 @@ class HotPath:
         """Record a call, if nothing but a launch would be done at the next of its kind."""
         with self._lock:
             shape = self._shapes.get(plan[0])  # None: the template has been read again since this call began
-            if shape is not None and not (shape.zeroed or shape.scratch):
+            mapped = shape is not None and any(kind == "map" for kind, _ in shape.recipes)
+            if shape is not None and not (shape.zeroed or shape.scratch or mapped):
                 self.repeats[key] = self._record(shape, plan, arrays, out, parameters)
         if plan[1].value.evicted:  # by another thread, before the record was there to be forgotten
             self._forget_repeats()
@@ -197,9 +198,10 @@ class HotPath:
             return None
         if any(a is not None and a.size == 0 for a in call.arrays.values()):
             return None  # CuPy's key says nothing of an empty array's other axes
-        outputs = {o.name for o in self.signature.outputs}
-        if any(f.array in outputs and f.name == "aligned" for f in self._facts):
-            return None
+        for name, size in self._aligned_outputs():
+            place = call.arrays.get(name)
+            if not place.aligned(size) if place is not None else size > FRESH_ALIGNMENT:
+                return None
         given = [call.values[a.name] for a in arrays if call.arrays[a.name] is not None] + list(call.outputs.values())
         owner: Any = call.owner
         idiom = IDIOMS.get(owner.name)
@@ -244,6 +246,12 @@ class HotPath:
             sorted((f.array, f.value) for f in self._facts if f.name == "aligned" and f.value and f.array in names)
         )
 
+    def _aligned_outputs(self) -> tuple[tuple[str, int], ...]:
+        """What is asked of outputs: the plans of this path are of outputs that fulfil it, as fresh ones do."""
+        outputs = {o.name for o in self.signature.outputs}
+        asked = [(f.array, f.value) for f in self._facts if f.name == "aligned" and f.value and f.array in outputs]
+        return tuple(sorted(asked))
+
     def _shape(self, call: Call, plan: Plan, recipes: tuple[Recipe, ...]) -> RunnerShape:
         return RunnerShape(
             recipes=tuple((r.kind, r.name) for r in recipes),
@@ -253,7 +261,10 @@ class HotPath:
             scratch=tuple(name for name, _, _ in plan.scratch),
             present=tuple(a.name for a in self.signature.arrays if call.arrays[a.name] is not None),
             written=tuple(n for n in self.binding.mutates if call.arrays[n] is not None),
-            pairs=tuple((n, DTYPES[d].itemsize) for n, d in call.solved.dtypes.items() if d.startswith("complex")),
+            pairs=(
+                *((n, DTYPES[d].itemsize) for n, d in call.solved.dtypes.items() if d.startswith("complex")),
+                *self._aligned_outputs(),
+            ),
         )
 
     def _sized(self, call: Call, plan: Plan, idiom: Idiom) -> dict[str, tuple[Any, ...]]:

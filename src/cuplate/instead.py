@@ -12,7 +12,6 @@ _HEADER_OF = {
     **{d.ctype: d.header for d in DTYPES.values() if d.header},
     **dict.fromkeys(("half", "half2", "__half2", "__half_raw"), "cuda_fp16.h"),
     **dict.fromkeys(("nv_bfloat16", "nv_bfloat162", "__nv_bfloat162"), "cuda_bf16.h"),
-    **dict.fromkeys(("CUtensorMap",), "cuda.h"),
     **dict.fromkeys((f"{sign}int{bits}_t" for sign in ("", "u") for bits in (8, 16, 32, 64)), "cuda/std/cstdint"),
     **dict.fromkeys(
         ("uintptr_t", "intptr_t", "INT32_MAX", "INT64_MAX", "UINT32_MAX", "UINT64_MAX"), "cuda/std/cstdint"
@@ -27,6 +26,7 @@ _HEADER_OF = {
 
 _LIMITS = {"MAX": "max()", "MIN": "min()", "EPSILON": "epsilon()", "TRUE_MIN": "denorm_min()"}
 _WORDS = {
+    "CUtensorMap": "struct alignas(64) CUtensorMap { unsigned long long opaque[16]; }; or #include <cuda.h>",
     "INFINITY": "CUDART_INF_F, of #include <math_constants.h>",
     "HUGE_VAL": "CUDART_INF, of #include <math_constants.h>",
     "HUGE_VALF": "CUDART_INF_F, of #include <math_constants.h>",

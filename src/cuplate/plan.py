@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, replace
-from types import SimpleNamespace
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType, SimpleNamespace
 from typing import Any
 
 from cuplate.arguments import Described, packed_strides, product
 from cuplate.binding import Binding
 from cuplate.dtypes import DTYPES, SAME_SIZE
-from cuplate.errors import ArgumentError, CuplateError, LaunchError, TemplateError
+from cuplate.errors import ArgumentError, CuplateError, DeviceError, LaunchError, TemplateError
 from cuplate.expression import Expression
 from cuplate.grid import Grid, Limits, Tile, check_block, cover, tile_index
 from cuplate.parameters import check_require
@@ -19,14 +19,16 @@ from cuplate.signature import ArrayArgument
 from cuplate.solve import Solved
 from cuplate.specialization import ArrayFacts, AxisFacts, Slot, Specialization
 from cuplate.structs import Struct
+from cuplate.tensor_map import CTYPE, MapLayout, lay_out
 
-__all__ = ["Plan", "Recipe", "known_values", "make_plan", "make_recipes", "match_slots"]
+__all__ = ["Plan", "Recipe", "check_maps", "known_values", "make_plan", "make_recipes", "match_slots"]
 
 # A 32-bit index must survive being rounded up to a whole tile past the last element, so the switch to 64 bits comes
 # well before 2**31. It is taken on bytes, as a reader of the C text may compute byte offsets.
 INDEX_32_BYTES = 2**31 - 2**24
 INT_MAX = 2**31 - 1
 
+MAPS_ARCH = 90  # the tensor memory accelerator
 FRESH_ALIGNMENT = 256  # bytes: what cudaMalloc promises, and every pool on top of it
 
 # What a hand-written parameter list may say for an integer of ours: any integer of 4 or 8 bytes, widths are checked
@@ -41,16 +43,17 @@ class Recipe:
     Attributes
     ----------
     kind : str
-        ``"array"`` (pointer of `name`), ``"scalar"`` (encoded value of `name`), ``"int"`` (the constant `value`).
+        ``"array"`` (pointer of `name`), ``"map"`` (its descriptor, of the table `value` by pointer), ``"scalar"``
+        (encoded value of `name`), ``"int"`` (the constant `value`).
     name : str
         For messages too: ``"a.stride(0)"``.
-    value : int
-        For ``"int"``.
+    value : int or mapping
+        For ``"int"`` and ``"map"``.
     """
 
     kind: str
     name: str
-    value: int = 0
+    value: Any = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +77,8 @@ class Plan:
         True when there is nothing to launch: every written array is empty.
     elements : int
         Of the largest array.
+    maps : mapping of str to MapLayout
+        Descriptors, their addresses apart.
     """
 
     specialization: Specialization
@@ -84,6 +89,7 @@ class Plan:
     zeroed: tuple[str, ...]
     empty: bool
     elements: int = 0
+    maps: Mapping[str, MapLayout] = field(default_factory=dict)
 
 
 def make_plan(
@@ -136,6 +142,21 @@ def known_values(
     return _Planner(binding, solved, parameters, arch, limits, "").values
 
 
+def check_maps(
+    binding: Binding, solved: Solved, parameters: tuple[tuple[str, Any], ...], *, arch: str, limits: Limits
+) -> None:
+    """Refuse a call whose arrays the kernel's tensor maps cannot hold, or a device that has none.
+
+    Raises
+    ------
+    LayoutError, DeviceError, ParameterError
+    """
+    if binding.maps:
+        planner = _Planner(binding, solved, parameters, arch, limits, "")
+        planner.check_mappable()
+        planner.maps()
+
+
 def fold(array: Described, argument: ArrayArgument) -> Described:
     """`array` with the axes of a leading ``*name`` as one: as the kernel indexes it."""
     axes, shape = argument.axes, array.shape
@@ -169,6 +190,7 @@ class _Planner:
     def plan(self) -> Plan:
         b = self.binding
         self._check_static()
+        self.check_mappable()
         check_require(b.require, self.values, self.function, self.called_as)
         block = check_block(self._integers(b.block), self.limits, self.function)
         scratch = self._scratch()
@@ -180,7 +202,8 @@ class _Planner:
         empty = not self.solved.partial and all(a.size == 0 for a in written)
         zeroed = tuple(n for n in b.zeroed if self._is_passed(n))
         elements = max((a.size for a in self._shaped()), default=0)
-        return Plan(specialization, grid, self._list_integers(), outputs, scratch, zeroed, empty, elements)
+        maps = {} if empty else self.maps()
+        return Plan(specialization, grid, self._list_integers(), outputs, scratch, zeroed, empty, elements, maps)
 
     def _shaped(self) -> list[Described]:
         return [a for a in self.arrays.values() if a is not None and a.shape is not None]
@@ -193,6 +216,32 @@ class _Planner:
                     function=self.function,
                     try_='an array, or an ArraySpec with a shape: ArraySpec((64, 64), "float32")',
                 )
+
+    # tensor maps -----------------------------------------------------------------------------------------------------
+
+    def check_mappable(self) -> None:
+        """Refuse tensor maps where nothing can follow them, at the line of the template that takes them."""
+        if not self.binding.maps or (self.limits.on_gpu and self.limits.arch >= MAPS_ARCH):
+            return
+        name, names = self.binding.maps[0].name, self.binding.template.names
+        raise DeviceError(
+            f"the kernel takes {name!r} as a tensor map, which only a GPU from sm_{MAPS_ARCH} on can follow.",
+            function=self.function,
+            template=names.get("args") or names.get(name) or self.binding.template.name,
+            given=self.arch if self.limits.on_gpu else "arrays in host memory: the CPU backend has no tensor maps",
+            allowed=f"sm_{MAPS_ARCH} or later",
+        )
+
+    def maps(self) -> dict[str, MapLayout]:
+        """The descriptors of this call, their addresses apart."""
+        if self.solved.partial:
+            return {}
+        found = {}
+        for bound in self.binding.maps:
+            array = self.arrays[bound.name]
+            if array is not None:
+                found[bound.name] = lay_out(array, bound, self._integers(bound.box), self.function)
+        return found
 
     # what expressions see --------------------------------------------------------------------------------------------
 
@@ -382,6 +431,7 @@ class _Planner:
             order=array.order if any(f.name == "order" for f in read) else None,
             strides=tuple((axis, array.stride(axis)) for axis in strides),
             aligned=tuple(sorted((f.value, array.aligned(f.value)) for f in read if f.name == "aligned" and f.value)),
+            mapped=any(m.name == name for m in self.binding.maps),
         )
 
     def _argument(self, name: str) -> ArrayArgument:
@@ -426,6 +476,8 @@ def make_slot(name: str, specialization: Specialization, *, own_list: bool) -> S
         if array.name == name:
             if not array.present:
                 return Slot(name, "null", f"const void* {name}", ())
+            if array.mapped:
+                return Slot(name, "map", f"const __grid_constant__ {CTYPE} {name}", (CTYPE,))
             ctype = DTYPES[array.dtype].ctype
             if array.mutable:
                 return Slot(name, "array", f"{ctype}* __restrict__ {name}", (f"{ctype}*", "void*"))
@@ -475,14 +527,16 @@ def match_slots(plan: Plan, names: Collection[str] | None, source_name: str) -> 
     return tuple(make_slot(n, s, own_list=True) for n in names)
 
 
-def make_recipes(slots: tuple[Slot, ...], integers: Mapping[str, int]) -> tuple[Recipe, ...]:
+def make_recipes(
+    slots: tuple[Slot, ...], integers: Mapping[str, int], maps: Mapping[str, Any] = MappingProxyType({})
+) -> tuple[Recipe, ...]:
     """How each entry of a parameter list is made at a call; integers are constants of the plan.
 
-    An absent array that the kernel lists all the same is a null pointer.
+    An absent array that the kernel lists all the same is a null pointer. `maps` are the tables of descriptors.
     """
     return tuple(
-        Recipe(slot.kind, slot.name)
-        if slot.kind in ("array", "scalar")
+        Recipe(slot.kind, slot.name, maps.get(slot.name, 0))
+        if slot.kind in ("array", "map", "scalar")
         else Recipe("int", slot.name, 0 if slot.kind == "null" else integers[slot.name])
         for slot in slots
     )

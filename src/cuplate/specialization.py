@@ -50,6 +50,8 @@ class ArrayFacts:
         (axis, elements), only for axes whose stride the template reads.
     aligned : tuple of (int, bool)
         (bytes, answer), only for what the template asks.
+    mapped : bool
+        True for an array that the kernel takes as a tensor map.
     """
 
     name: str
@@ -60,6 +62,7 @@ class ArrayFacts:
     order: str | None = None
     strides: tuple[tuple[int, int], ...] = ()
     aligned: tuple[tuple[int, bool], ...] = ()
+    mapped: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +93,7 @@ class Slot:
     name : str
         Name in the signature; for a stride ``a.stride(0)``.
     kind : str
-        ``"array"``, ``"scalar"``, ``"axis"``, ``"stride"``, or ``"null"`` for an absent array.
+        ``"array"``, ``"map"``, ``"scalar"``, ``"axis"``, ``"stride"``, or ``"null"`` for an absent array.
     declared : str
         As printed by ``{{ args }}``: ``"const float* __restrict__ a"``.
     ctypes : tuple of str

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from cuplate.cache import CachePolicy
     from cuplate.options import Options
     from cuplate.template import Inline
+    from cuplate.tensor_map import TensorMap
     from cuplate.typing import Specialized
 
 __all__ = ["specialize"]
@@ -41,6 +42,7 @@ def specialize(
     mutates: str | Iterable[str] = (),
     zeroed: str | Iterable[str] = (),
     scratch: Mapping[str, tuple[str, str | int]] | None = None,
+    tensor_maps: Mapping[str, TensorMap] | None = None,
     dtypes: Mapping[str, str] | None = None,
     require: str | Iterable[str] = (),
     when: str | Iterable[str] = (),
@@ -90,6 +92,9 @@ def specialize(
         Outputs, mutated arrays or scratch to zero on the launch stream first.
     scratch : mapping of str to (str, expression), optional
         ``{"state": ("uint64", "cdiv(N, tile)")}``: memory that each call allocates for the kernel alone.
+    tensor_maps : mapping of str to TensorMap, optional
+        Arrays that the kernel takes as descriptors of the tensor memory accelerator, ``const __grid_constant__
+        CUtensorMap``, instead of pointers. Needs sm_90 and arrays that a descriptor can hold.
     dtypes : mapping of str to str, optional
         ``{"out": "out_dtype"}``: an array's dtype is the value of a parameter.
     require : str or iterable of str
@@ -136,8 +141,8 @@ def specialize(
     keywords = {
         "entry": entry, "args": args, "options": options, "tiles": tiles, "block": block, "grid": grid,
         "cluster": cluster, "shared_bytes": shared_bytes, "cooperative": cooperative, "static": static,
-        "mutates": mutates, "zeroed": zeroed, "scratch": scratch, "require": require, "when": when,
-        "policy": policy,
+        "mutates": mutates, "zeroed": zeroed, "scratch": scratch, "tensor_maps": tensor_maps, "require": require,
+        "when": when, "policy": policy,
     }  # fmt: skip
     scope = sys._getframe(2).f_locals  # string annotations may name classes of the function that decorates
 

@@ -21,6 +21,7 @@ from cuplate.call import Call, check_call
 from cuplate.choice import Choice
 from cuplate.compile import Flights
 from cuplate.content import Content
+from cuplate.cxx import MAP_BYTES
 from cuplate.dispatch import MISSING
 from cuplate.encode import encoder
 from cuplate.errors import ArgumentError, CaptureError, CompileError, DeviceError, LaunchError
@@ -297,7 +298,8 @@ class Walk:
         if self.counter.cell.misses == counted:  # nothing was rendered, and it is a miss all the same: the call walked
             self.counter.cell.misses += 1
         loaded = entry.value
-        recipes = make_recipes(content.slots, plan.integers)
+        tables = {name: backend.descriptors(layout) for name, layout in plan.maps.items()}
+        recipes = make_recipes(content.slots, plan.integers, tables)
         with backend.run_on(number):  # the driver answers about a kernel only in a thread that has a context
             self._check_loaded(plan, recipes, loaded, facts.limits)
             prepared = backend.prepare(plan.grid, loaded)
@@ -371,7 +373,8 @@ class Walk:
             )
         passed = {s.name: s.itemsize for s in self.signature.scalars}
         for recipe, size in zip(recipes, sizes, strict=True):
-            wanted = size if recipe.kind == "int" else passed.get(recipe.name, POINTER_BYTES)
+            by_kind = {"int": size, "map": MAP_BYTES}
+            wanted = by_kind.get(recipe.kind, passed.get(recipe.name, POINTER_BYTES))
             if size != wanted:
                 raise LaunchError(
                     f"the loaded kernel takes {size} bytes for {recipe.name!r}, and a call passes {wanted}.",
@@ -455,12 +458,12 @@ class Walk:
         for name, value in fresh:
             described = owner.describe(name, value, self.name)
             pointers[name], bytes_of[name] = described.pointer, described.size * described.itemsize
-        values = [self._value(r, pointers, call.values) for r in ready.recipes]
         stream = gpu.stream_of(pointer)
         capturing = gpu.is_capturing(pointer)
         if capturing:
             ready.entry.value.keep(*kept)
         with gpu.run_on(number):
+            values = [self._value(r, pointers, call.values) for r in ready.recipes]
             for name in ready.plan.zeroed:
                 gpu.zero(pointers[name], bytes_of[name], stream)
             try:
@@ -495,9 +498,11 @@ class Walk:
                 if owner.has_current_stream and owner.current_stream(call.device[1]) != stream:
                     owner.record(array, call.values["stream"])
 
-    def _value(self, recipe: Recipe, pointers: Mapping[str, int], values: Mapping[str, Any]) -> int | bytes:
+    def _value(self, recipe: Recipe, pointers: Mapping[str, int], values: Mapping[str, Any]) -> Any:
         if recipe.kind == "array":
             return pointers[recipe.name]
+        if recipe.kind == "map":
+            return recipe.value[pointers[recipe.name]]
         if recipe.kind == "scalar":
             return self._encoders[recipe.name](values[recipe.name])
         return recipe.value

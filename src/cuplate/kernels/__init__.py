@@ -8,10 +8,12 @@ if TYPE_CHECKING:
     from cuplate.kernels.counts import histogram
     from cuplate.kernels.elementwise import fused_elementwise
     from cuplate.kernels.matmul import matmul_epilogue
+    from cuplate.kernels.mma import matmul_mma, matmul_mma_ragged
     from cuplate.kernels.moves import transpose
     from cuplate.kernels.rows import layer_norm, rms_norm, row_argmax, row_reduce, softmax
     from cuplate.kernels.scan import inclusive_scan
     from cuplate.kernels.simt import matmul_simt, matmul_simt_ragged
+    from cuplate.kernels.wgmma import matmul_wgmma, matmul_wgmma_small, matmul_wgmma_wide
 
 __all__ = [
     "fused_elementwise",
@@ -19,8 +21,13 @@ __all__ = [
     "inclusive_scan",
     "layer_norm",
     "matmul_epilogue",
+    "matmul_mma",
+    "matmul_mma_ragged",
     "matmul_simt",
     "matmul_simt_ragged",
+    "matmul_wgmma",
+    "matmul_wgmma_small",
+    "matmul_wgmma_wide",
     "rms_norm",
     "row_argmax",
     "row_reduce",
@@ -34,8 +41,13 @@ _HOMES = {
     "inclusive_scan": "cuplate.kernels.scan",
     "layer_norm": "cuplate.kernels.rows",
     "matmul_epilogue": "cuplate.kernels.matmul",
+    "matmul_mma": "cuplate.kernels.mma",
+    "matmul_mma_ragged": "cuplate.kernels.mma",
     "matmul_simt": "cuplate.kernels.simt",
     "matmul_simt_ragged": "cuplate.kernels.simt",
+    "matmul_wgmma": "cuplate.kernels.wgmma",
+    "matmul_wgmma_small": "cuplate.kernels.wgmma",
+    "matmul_wgmma_wide": "cuplate.kernels.wgmma",
     "rms_norm": "cuplate.kernels.rows",
     "row_argmax": "cuplate.kernels.rows",
     "row_reduce": "cuplate.kernels.rows",

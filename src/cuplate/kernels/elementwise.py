@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any, Literal, cast
 
 import numpy as np
 
+from cuplate.kernels.activations import activate
 from cuplate.kernels.families import Real
 from cuplate.specialize import specialize
 from cuplate.typing import Array
@@ -62,20 +62,7 @@ def fused_elementwise(
     v: Any = x
     v = v if scale is None else v * scale
     v = v if shift is None else v + shift
-    v = _activate(v, activation)
+    v = activate(v, activation)
     v = v if residual is None else v + residual
     v = v if low is None else np.maximum(v, low)
     return cast("Array", v if high is None else np.minimum(v, high))
-
-
-def _activate(x: Any, activation: str) -> Any:
-    """The activation, for the reference."""
-    if activation == "relu":
-        return np.maximum(x, 0)
-    if activation == "gelu":
-        return x * (1 + np.vectorize(math.erf, otypes=[np.float64])(x / math.sqrt(2))) / 2
-    if activation == "gelu_tanh":
-        return x * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3))) / 2
-    if activation == "silu":
-        return x / (1 + np.exp(-x))
-    return x

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-__all__ = ["Real", "RealOrInt32"]
+__all__ = ["Real", "RealOrInt32", "ShortFloat"]
 
 if TYPE_CHECKING:
     from typing import Annotated as Real
     from typing import Annotated as RealOrInt32
+    from typing import Annotated as ShortFloat
 else:
     from jaxtyping import AbstractDtype
 
@@ -21,3 +22,8 @@ else:
         """`Real`, and int32."""
 
         dtypes = ("float16", "bfloat16", "float32", "int32")
+
+    class ShortFloat(AbstractDtype):
+        """Floats that tensor cores multiply two of a word, summing in float32."""
+
+        dtypes = ("float16", "bfloat16")

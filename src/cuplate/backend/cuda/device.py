@@ -6,13 +6,17 @@ import ctypes as C
 import sys
 import threading
 import weakref
-from typing import Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 from cuplate.backend.cuda import importing
 from cuplate.backend.protocol import DeviceFacts, runs_on
 from cuplate.cubin import Cubin
 from cuplate.errors import LaunchError, ToolchainError
 from cuplate.grid import Grid, Limits
+
+if TYPE_CHECKING:
+    from cuplate.tensor_map import MapLayout
 
 with importing:
     from cuda.bindings import driver
@@ -21,6 +25,7 @@ with importing:
 
 __all__ = [
     "LoadedKernel",
+    "descriptors",
     "device_count",
     "device_facts",
     "device_of_stream",
@@ -267,6 +272,13 @@ def resident_blocks(loaded: LoadedKernel, grid: Grid) -> int:
             threads, grid.shared_memory_bytes
         )
     return int(a_multiprocessor) * (device_facts(loaded.device).limits.sm_count or 0)
+
+
+def descriptors(layout: MapLayout) -> Mapping[int, Any]:
+    """Tensor maps of `layout` by address, each made when it is first asked for."""
+    from cuplate.backend.cuda.maps import Descriptors
+
+    return Descriptors(layout, beside_captures)
 
 
 streams: dict[int, Stream] = {}

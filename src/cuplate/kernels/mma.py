@@ -1,0 +1,125 @@
+"""Matrix products with a fused epilogue on tensor cores from sm_80 on, in bfloat16 and float16."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, cast
+
+from cuplate.kernels.activations import activate
+from cuplate.kernels.families import ShortFloat
+from cuplate.specialize import specialize
+from cuplate.typing import Array
+
+__all__ = ["matmul_mma", "matmul_mma_ragged"]
+
+THREADS = "tile_m // warp_m * (tile_n // warp_n) * 32"
+KEYWORDS: Any = {
+    "grid": "cdiv(M, tile_m) * cdiv(N, tile_n)",
+    "block": THREADS,
+    "shared_bytes": "stages * (tile_m + tile_n) * tile_k * 2",
+}
+REQUIRE = (
+    "on_gpu",  # inline PTX
+    "arch >= 80",
+    # Whole copy passes of all threads over the tiles of both; the swizzle of b by rows repeats after 8 rows.
+    f"tile_m % ({THREADS} // (tile_k // 8)) == 0 and tile_n % ({THREADS} // (tile_k // 8)) == 0",
+    f"{THREADS} % (tile_n // 8) == 0 and tile_k % ({THREADS} // (tile_n // 8)) == 0",
+    f"{THREADS} <= 1024",
+    # Sums of a thread and what it multiplies next, in registers.
+    "warp_m * warp_n <= 64 * 64",
+    "relu == None or epilogue == None or relu == (epilogue == 'relu')",
+)
+
+
+@specialize(
+    "matmul_mma.cu.j2",
+    require=(
+        *REQUIRE,
+        "K % 8 == 0 and N % (2 if b.order == 'F' else 8) == 0",
+        "a.aligned(16)",
+        "b.aligned(16)",
+        "out.aligned(4)",
+    ),
+    **KEYWORDS,
+)
+def matmul_mma(
+    a: ShortFloat[Array, "M K"],
+    b: ShortFloat[Array, "K N"],
+    bias: ShortFloat[Array, " N"] | None = None,
+    *,
+    epilogue: Literal["identity", "relu", "gelu", "gelu_tanh", "silu"] | None = None,
+    relu: bool | None = None,
+    low: float | None = None,
+    high: float | None = None,
+    tile_m: Literal[64, 128, 256] = 128,
+    tile_n: Literal[64, 128, 256] = 128,
+    tile_k: Literal[32, 64] = 32,
+    warp_m: Literal[32, 64] = 64,
+    warp_n: Literal[32, 64] = 64,
+    stages: Literal[2, 3, 4, 5] = 4,
+    group_m: Literal[4, 8, 16] = 8,
+    vec: Literal[8] = 8,
+    out: ShortFloat[Array, "M N"] | None = None,
+    stream: Any = None,
+) -> ShortFloat[Array, "M N"]:
+    """Return ``clip(epilogue(a @ b + bias), low, high)`` in bfloat16 or float16, by mma.sync and cp.async.
+
+    This text has not been run on a GPU yet, and `matmul_epilogue` does not choose it.
+
+    Parameters
+    ----------
+    a : float16 or bfloat16, shape (M, K), row-major, 16-byte aligned, K a multiple of 8
+    b : dtype of `a`, shape (K, N), row-major (N a multiple of 8) or column-major (of 2), 16-byte aligned
+    bias : dtype of `a`, shape (N,), optional
+    epilogue : {"identity", "relu", "gelu", "gelu_tanh", "silu"}, optional
+        ``"gelu"`` is ``x * (1 + erf(x / sqrt(2))) / 2``, ``"gelu_tanh"`` its usual approximation; identity when neither
+        this nor `relu` is given.
+    relu : bool, optional
+        Short spelling: True is ``epilogue="relu"``, False is ``epilogue="identity"``. Both at odds are an error.
+    low, high : float, optional
+        Limits of the result. Compile time: each value is a kernel of its own.
+    tile_m, tile_n, tile_k, warp_m, warp_n, stages, group_m, vec
+        As the template says; the defaults were the fastest of a prototype of this text on an H200.
+    out : dtype of `a`, shape (M, N), row-major, 4-byte aligned, optional
+        Where the result goes; allocated when None.
+    stream : stream, optional
+        Default the current stream of the library that owns the arrays.
+
+    Returns
+    -------
+    array, dtype of `a`, shape (M, N)
+        Summed in float32 by the tensor cores, which round each sum towards zero; rounded to nearest once. An empty
+        product (K = 0) is the epilogue of `bias`.
+    """
+    c: Any = a @ b
+    c = activate(c if bias is None else c + bias, "relu" if relu else epilogue or "identity", low, high)
+    return cast("Array", c)
+
+
+@specialize("matmul_mma.cu.j2", require=REQUIRE, **KEYWORDS)
+def matmul_mma_ragged(
+    a: ShortFloat[Array, "M K"],
+    b: ShortFloat[Array, "K N"],
+    bias: ShortFloat[Array, " N"] | None = None,
+    *,
+    epilogue: Literal["identity", "relu", "gelu", "gelu_tanh", "silu"] | None = None,
+    relu: bool | None = None,
+    low: float | None = None,
+    high: float | None = None,
+    tile_m: Literal[64, 128, 256] = 128,
+    tile_n: Literal[64, 128, 256] = 128,
+    tile_k: Literal[32, 64] = 32,
+    warp_m: Literal[32, 64] = 64,
+    warp_n: Literal[32, 64] = 32,
+    stages: Literal[2, 3, 4, 5] = 2,
+    group_m: Literal[4, 8, 16] = 8,
+    vec: Literal[1] = 1,
+    out: ShortFloat[Array, "M N"] | None = None,
+    stream: Any = None,
+) -> ShortFloat[Array, "M N"]:
+    """Return what `matmul_mma` does, for any K, N and alignment: one element is read after the other.
+
+    This text has not been run on a GPU yet, and `matmul_epilogue` does not choose it.
+    """
+    c: Any = a @ b
+    c = activate(c if bias is None else c + bias, "relu" if relu else epilogue or "identity", low, high)
+    return cast("Array", c)

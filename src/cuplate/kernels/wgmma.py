@@ -1,0 +1,118 @@
+"""Matrix products with a fused epilogue on Hopper's tensor cores, in bfloat16 and float16: one text, three tiles."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, cast
+
+from cuplate.kernels.activations import activate
+from cuplate.kernels.families import ShortFloat
+from cuplate.options import Options
+from cuplate.specialize import specialize
+from cuplate.tensor_map import TensorMap
+from cuplate.typing import Array
+
+__all__ = ["matmul_wgmma", "matmul_wgmma_small", "matmul_wgmma_wide"]
+
+TILES = "cdiv(M, tile_m * cluster) * cdiv(N, tile_n)"
+MAPS = {
+    "a": TensorMap(box=("tile_m", 64), swizzle="128B", l2_promotion="256B"),
+    "b": TensorMap(box=(64, "tile_n // cluster if b.order == 'F' else 64"), swizzle="128B", l2_promotion="256B"),
+    "out": TensorMap(box=(64, 64), swizzle="128B"),
+}
+REQUIRE = (
+    "on_gpu",
+    "arch == 90",
+    # Sums of a thread, in registers: 64 rows times half a value a column, for each 64 rows that its group takes.
+    "(tile_m if schedule == 'pingpong' else tile_m // 2) // 64 * (tile_n // 2) <= 192",
+    "schedule == 'pingpong' and tile_m <= 128 or schedule == 'cooperative' and tile_m >= 128",
+    "relu == None or epilogue == None or relu == (epilogue == 'relu')",
+)
+
+
+def _time(tile_m: int, tile_n: int, cluster: int, percent: int) -> str:
+    """What a product takes with a tile, as an expression: rounds of all multiprocessors times area times cost of area.
+
+    132 multiprocessors are written out: with `sm_count` a build machine without the GPU could not choose as the node
+    does. The costs of area were measured with a prototype on an H200.
+    """
+    tiles = f"cdiv(M, {tile_m * cluster}) * cdiv(N, {tile_n})"
+    return f"cdiv({tiles}, {132 // cluster}) * {tile_m * tile_n * percent}"
+
+
+WIDE, MIDDLE, SMALL = _time(128, 192, 2, 100), _time(128, 128, 1, 102), _time(64, 128, 1, 125)
+
+
+def _product(name: str, when: Any, m: Any, n: Any, ring: Any, blocks: Any) -> Any:
+    """The function of that name, with other defaults of its tile."""
+
+    def matmul_wgmma(
+        a: ShortFloat[Array, "M K"],
+        b: ShortFloat[Array, "K N"],
+        bias: ShortFloat[Array, " N"] | None = None,
+        *,
+        epilogue: Literal["identity", "relu", "gelu", "gelu_tanh", "silu"] | None = None,
+        relu: bool | None = None,
+        low: float | None = None,
+        high: float | None = None,
+        tile_m: Literal[64, 128, 256] = m,
+        tile_n: Literal[64, 128, 192, 256] = n,
+        stages: Literal[2, 3, 4, 5, 6, 7, 8] = ring,
+        cluster: Literal[1, 2] = blocks,
+        group_m: Literal[4, 8, 16] = 8,
+        schedule: Literal["pingpong", "cooperative"] = "pingpong",
+        out: ShortFloat[Array, "M N"] | None = None,
+        stream: Any = None,
+    ) -> ShortFloat[Array, "M N"]:
+        """Return ``clip(epilogue(a @ b + bias), low, high)`` in bfloat16 or float16, by wgmma and TMA.
+
+        For sm_90 alone. This text has not been run on a GPU yet, and `matmul_epilogue` does not choose it.
+
+        Parameters
+        ----------
+        a : float16 or bfloat16, shape (M, K)
+            Rows without gaps inside, each 16-byte aligned (K a multiple of 8, or padded rows); K is 1 or more.
+        b : dtype of `a`, shape (K, N), row-major or column-major
+            Aligned as `a`: N a multiple of 8 if row-major, K if column-major.
+        bias : dtype of `a`, shape (N,), optional
+        epilogue : {"identity", "relu", "gelu", "gelu_tanh", "silu"}, optional
+            ``"gelu"`` is ``x * (1 + erf(x / sqrt(2))) / 2``, ``"gelu_tanh"`` its usual approximation; identity when
+            neither this nor `relu` is given.
+        relu : bool, optional
+            Short spelling: True is ``epilogue="relu"``, False is ``epilogue="identity"``. Both at odds are an error.
+        low, high : float, optional
+            Limits of the result. Compile time: each value is a kernel of its own.
+        tile_m, tile_n, stages, cluster, group_m, schedule
+            As the template says. By their defaults there are three functions: `matmul_wgmma` (128 x 128),
+            `matmul_wgmma_wide` (128 x 192, in clusters of two) and `matmul_wgmma_small` (64 x 128).
+        out : dtype of `a`, shape (M, N), row-major, 16-byte aligned, N a multiple of 8, optional
+            Where the result goes; allocated when None.
+        stream : stream, optional
+            Default the current stream of the library that owns the arrays.
+
+        Returns
+        -------
+        array, dtype of `a`, shape (M, N)
+            Summed in float32 by the tensor cores, which round each sum towards zero; rounded to nearest once.
+        """
+        c: Any = a @ b
+        c = activate(c if bias is None else c + bias, "relu" if relu else epilogue or "identity", low, high)
+        return cast("Array", c)
+
+    matmul_wgmma.__name__ = matmul_wgmma.__qualname__ = name
+    return specialize(
+        "matmul_wgmma.cu.j2",
+        options=Options(arch_specific=True),
+        # The fewest clusters that need no more rounds: multiprocessors that would only have waited leave their power
+        # to the others.
+        grid=f"cluster * cdiv({TILES}, cdiv({TILES}, sm_count // cluster))",
+        block=384,
+        shared_bytes="stages * ((tile_m + tile_n) * 128 + 16) + 2 * (16384 + tile_n * 4)",
+        tensor_maps=MAPS,
+        require=REQUIRE,
+        when=when,
+    )(matmul_wgmma)
+
+
+matmul_wgmma_wide = _product("matmul_wgmma_wide", f"{WIDE} <= min({MIDDLE}, {SMALL})", 128, 192, 4, 2)
+matmul_wgmma_small = _product("matmul_wgmma_small", f"{SMALL} < min({WIDE}, {MIDDLE})", 64, 128, 8, 1)
+matmul_wgmma = _product("matmul_wgmma", (), 128, 128, 6, 1)
