@@ -12,7 +12,7 @@ from cuplate.backend.cuda import nvrtc
 from cuplate.backend.protocol import Toolchain
 from cuplate.binding import Binding
 from cuplate.cache.store import Store
-from cuplate.cubin import Cubin, decode
+from cuplate.cubin import HOST_ARCH, Cubin, decode
 from cuplate.cxx import base_name, find_parameters, parameter_checks
 from cuplate.errors import LaunchError, ToolchainError
 from cuplate.key import Key, make, request
@@ -131,7 +131,7 @@ def make_content(binding: Binding, plan: Plan, *, memo: Store | None, target: Ta
     directories = (*binding.options.directories(own or Path.cwd()), *((own,) if own is not None else ()))
     parameters = ", ".join(f"{name}={value!r}" for name, value in spec.parameters)
     if target is not None:
-        from cuplate.host import HOST_ARCH, HostBuild, no_ptx
+        from cuplate.host import HostBuild, no_ptx
 
         host = HostBuild(source, binding.options, target, directories, checks=checks, store=memo)
         return Content(source, slots, host.key, HOST_ARCH, parameters, host.build, no_ptx, host.unchanged)

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
+from cuplate import config
 from cuplate.errors import DeclarationError
 from cuplate.hints import named_keywords
 from cuplate.signature import read_signature
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from cuplate.template import Inline
     from cuplate.tensor_map import TensorMap
     from cuplate.typing import Specialized
+    from cuplate.wanted import Wanted
 
 __all__ = ["specialize"]
 
@@ -151,6 +153,10 @@ def specialize(
             raise DeclarationError("@specialize decorates a function.", given=f"{function!r:.60}")
         signature = read_signature(function, dtypes=dtypes or {}, locals_=scope)
         others = _walks(variants, when, signature.function)
+        if (file := config.settings("record").record) is not None:
+            from cuplate.record import follow
+
+            follow(file)
         walk = Walk(signature, function, template, _anchor(function), keywords, others)
         return cast("Specialized[F]", _dress(walk, function))
 
@@ -192,6 +198,10 @@ def _anchor(function: Any) -> Path | None:
     return path.resolve().parent if path.is_file() else None
 
 
+def _wanted(walk: Walk, *args: Any, **kwargs: Any) -> Wanted:
+    return walk.inspection.wanted(args, kwargs, walk.reference)
+
+
 def _dress(walk: Walk, function: Any) -> Any:
     """The dispatcher with the user's name, doc and signature, and the attributes of `Specialized`."""
     dressed = functools.wraps(function)(walk.hot.function)
@@ -201,6 +211,7 @@ def _dress(walk: Walk, function: Any) -> Any:
         "inspect": walk.inspection.inspect,
         "compile": walk.inspection.compile,
         "explain": walk.inspection.explain,
+        "wanted": functools.partial(_wanted, walk),
         "cache_info": walk.cache_info,
         "cache_clear": walk.cache_clear,
         "cache_policy": walk.variants.cache_policy,
