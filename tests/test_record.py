@@ -8,6 +8,7 @@ import sys
 import warnings
 from collections.abc import Iterator
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Literal
@@ -58,6 +59,13 @@ def by_device(x: Float32[Array, " N"]) -> Float32[Array, " N"]:
 
 
 FUNCTIONS = (plain, reads_facts, fast, chosen, by_device)
+
+
+@pytest.fixture(autouse=True)
+def nobody_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What other tests have called is none of these: a recording begins with all plans of the process."""
+    walks = [function.reload.__self__ for function in (*FUNCTIONS, first.saxpy)]
+    monkeypatch.setattr(import_module("cuplate.record"), "live_walks", lambda: walks)
 
 
 @pytest.fixture
@@ -166,7 +174,7 @@ def test_a_hit_tells_nobody(gpu: Gpu) -> None:
     with cuplate.record() as recording:
         plain(x)
         noted: list[Any] = []
-        recorders.append(lambda walk, use: noted.append(use))
+        recorders.append(lambda walk, use, specialization: noted.append(use))
         plain(x)
         plain(x)
         recorders.pop()
@@ -205,7 +213,7 @@ def test_an_entry_renders_what_the_call_renders(function: Any, given: dict[str, 
     inspection = function.reload.__self__.inspection
     (entry,) = Manifest.parse(Manifest([function.wanted(**given)]).text())
     variants, content = inspection.prepared(entry, arch)
-    meant = inspection._described(inspection._call((), given), arch)
+    meant = inspection._described((), given, arch)
     assert content.key == meant.content.key
     assert variants is meant.chosen.variants
 

@@ -6,6 +6,7 @@ import os
 import pickle
 import signal
 from concurrent.futures import BrokenExecutor, Executor, Future, ProcessPoolExecutor
+from importlib import import_module
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from typing import Any
 import pytest
 
 import cuplate
-from cuplate import ArgumentError, Manifest, ManifestError, Wanted, cache
+from cuplate import ArgumentError, Manifest, ManifestError, ToolchainError, Wanted, cache
 from cuplate import warmup as warm
 from cuplate.warmup import Warmed, _work
 from tests.bindings import first, more
@@ -103,6 +104,20 @@ def cuplate_has_gpu() -> bool:
     return missing_gpu() is None
 
 
+def test_a_compiler_that_is_not_here_may_be_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where no key can be told everything is sent, and the worker tells; without an executor it is an error."""
+
+    def no_compiler(memo: object = None) -> None:
+        raise ToolchainError("there is none")
+
+    monkeypatch.setattr("cuplate.backend.cuda.nvrtc.toolchain", no_compiler)
+    executor = Here()
+    first.saxpy.cache_clear()
+    (row,) = warm([SAXPY], arch="sm_90", executor=executor)
+    assert len(executor.sent) == 1 and row.error == "there is none"
+    assert warm([SAXPY], arch="sm_90").failed
+
+
 @pytest.mark.parametrize(("loses", "sent"), [(1, 3), (2, 4), (99, 4)])
 def test_lost_work_is_sent_once_more_and_then_done_here(loses: int, sent: int) -> None:
     """Work whose worker is gone comes to an end all the same."""
@@ -160,7 +175,7 @@ def killed(line: str, arch: str) -> Any:
 
 def test_processes_share_the_work_and_one_that_is_killed_loses_none() -> None:
     """Into the store of the node; a pool that is broken takes no more, so the rest is done here."""
-    with ProcessPoolExecutor(2, mp_context=get_context("spawn")) as pool:
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
         result = warm([SAXPY, more.square], arch=["sm_80", "sm_90"], executor=pool)
         assert origins(result) == ["compile"] * 4
         assert all(row.where and not row.where.endswith(f":{os.getpid()}") for row in result)
@@ -168,10 +183,12 @@ def test_processes_share_the_work_and_one_that_is_killed_loses_none() -> None:
         assert origins(warm([SAXPY], arch="sm_75", executor=pool)) == ["compile"]
 
 
-def test_a_manifest_of_the_run_warms_the_next(tmp_path: Path) -> None:
+def test_a_manifest_of_the_run_warms_the_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What was recorded on the CPU backend is compiled for it, and the next call of its kind compiles nothing."""
     import numpy as np
 
+    monkeypatch.setenv("CUPLATE_CPU_CHECK", "off")
+    monkeypatch.setattr(import_module("cuplate.record"), "live_walks", list)
     with cuplate.record(tmp_path / "run.json") as recording:
         first.stencil(np.ones((4, 4), np.float32))
     first.stencil.cache_clear()

@@ -59,6 +59,7 @@ __all__ = [
     "i32",
     "i64",
     "kernels",
+    "mount",
     "record",
     "specialize",
     "subscribe",
@@ -79,7 +80,7 @@ if TYPE_CHECKING:
     from cuplate import events as events
     from cuplate import typing as typing
     from cuplate.arguments import ArraySpec
-    from cuplate.cache import configure
+    from cuplate.cache import configure, mount
     from cuplate.cache.policy import CachePolicy
     from cuplate.cache.stats import CacheInfo
     from cuplate.errors import (
@@ -128,7 +129,7 @@ _MODULES = frozenset({"cache", "config", "errors", "events", "kernels", "testing
 # Where every other name lives. `tests/test_import.py` holds this against the block above.
 _HOMES = {
     "arguments": ("ArraySpec",),
-    "cache": ("configure",),
+    "cache": ("configure", "mount"),
     "cache.policy": ("CachePolicy",),
     "cache.stats": ("CacheInfo",),
     "errors": tuple(name for name in __all__ if name.endswith(("Error", "Warning"))),

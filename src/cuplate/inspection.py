@@ -14,14 +14,14 @@ from cuplate.compile import Obtained
 from cuplate.content import Content
 from cuplate.cubin import HOST_ARCH, Cubin
 from cuplate.encode import encoder
-from cuplate.errors import ArgumentError, CompileError
+from cuplate.errors import ArgumentError, CompileError, FrozenCacheError
 from cuplate.grid import Limits, limits_for
 from cuplate.grid import check as check_grid
 from cuplate.indices import check_indices
 from cuplate.plan import Plan, make_plan
 from cuplate.report import Report
 from cuplate.variants import Variants
-from cuplate.wanted import Wanted, importable, reduced, used
+from cuplate.wanted import Wanted, importable, missing, reduced, used
 
 if TYPE_CHECKING:
     from cuplate.backend.cpu.device import Target
@@ -46,10 +46,12 @@ class Inspection:
     ----------
     choice : Choice
         The function and its variants.
+    reference : str
+        ``"module:qualified.name"`` of the function.
     """
 
-    def __init__(self, choice: Choice) -> None:
-        self.choice = choice
+    def __init__(self, choice: Choice, reference: str) -> None:
+        self.choice, self.reference = choice, reference
         self.signature = choice.own.binding.signature
         self.name = self.signature.function
 
@@ -76,7 +78,10 @@ class Inspection:
                 encoder(scalar, self.name)(given[scalar.name])
         return call
 
-    def _described(self, call: Call, arch: str | None, sm_count: int | None = None) -> _Described:
+    def _described(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], arch: str | None) -> _Described:
+        return self._planned(self._call(args, kwargs), arch)
+
+    def _planned(self, call: Call, arch: str | None, sm_count: int | None = None) -> _Described:
         choice = self.choice
         on_host = arch == HOST_ARCH or (arch is None and call.device is not None and call.device[0] == "cpu")
         target = self._host() if on_host else None
@@ -123,11 +128,11 @@ class Inspection:
             ) from error
         return facts.arch, facts.limits
 
-    def wanted(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], reference: str) -> Wanted:
+    def wanted(self, *args: Any, **kwargs: Any) -> Wanted:
         """What a call is of, for any architecture; see `cuplate.typing.Specialized.wanted`."""
         call = self._call(args, kwargs)
-        use = used(self.choice, call, sm_count=None, arch="", variant=None)
-        return reduced(self.choice, use, importable(reference) or reference)
+        use = used(self.choice, call, "", None)
+        return reduced(self.choice, use, importable(self.reference) or self.reference)
 
     def prepared(self, wanted: Wanted, arch: str | None) -> tuple[Variants, Content]:
         """What a specialization of a manifest is rendered to, and by which function.
@@ -142,13 +147,14 @@ class Inspection:
         """
         names = tuple(output.name for output in self.signature.outputs)
         device = re.sub(r"(?<=\d)[af]\Z", "", arch) if arch is not None else None
-        described = self._described(self._call((), wanted.arguments(names)), device, wanted.sm_count)
+        described = self._planned(self._call((), wanted.arguments(names)), device, wanted.sm_count)
         return described.chosen.variants, described.content
 
     def inspect(self, *args: Any, arch: str | None = None, **kwargs: Any) -> Report:
         """The receipt of a call; see `cuplate.typing.Specialized.inspect`."""
-        call, plan, content, limits, chosen = self._described(self._call(args, kwargs), arch)
-        obtained = _obtain(chosen.variants, content)
+        described = self._described(args, kwargs, arch)
+        call, plan, content, limits, chosen = described
+        obtained = self._obtain(described)
         if plan.grid is not None:
             shared = obtained.cubin.resources.static_shared_bytes or 0
             check_grid(plan.grid, limits, static_shared_bytes=shared, kernel=obtained.cubin.entry, function=self.name)
@@ -177,19 +183,21 @@ class Inspection:
 
     def compile(self, *args: Any, arch: str | None = None, **kwargs: Any) -> Cubin:
         """The cubin of a call; see `cuplate.typing.Specialized.compile`."""
-        described = self._described(self._call(args, kwargs), arch)
-        return _obtain(described.chosen.variants, described.content).cubin
+        return self._obtain(self._described(args, kwargs, arch)).cubin
 
     def explain(self, *args: Any, arch: str | None = None, **kwargs: Any) -> str:
         """Why a call is a hit or a miss; see `cuplate.typing.Specialized.explain`."""
-        described = self._described(self._call(args, kwargs), arch)
+        described = self._described(args, kwargs, arch)
         chosen = described.chosen
         name = self.name if chosen.name == self.name else f"{self.name}, by {chosen.name}"
         return f"{name}: {chosen.variants.nearest(described.content)}"
 
-
-def _obtain(variants: Variants, content: Content) -> Obtained:
-    try:
-        return variants.obtain(content)
-    except CompileError as error:  # who wrote the template has no use for our frames
-        raise error.with_traceback(None) from error.__cause__
+    def _obtain(self, described: _Described) -> Obtained:
+        try:
+            return described.chosen.variants.obtain(described.content)
+        except CompileError as error:  # who wrote the template has no use for our frames
+            raise error.with_traceback(None) from error.__cause__
+        except FrozenCacheError as error:
+            device = f"sm_{described.limits.arch}", described.limits
+            use = used(self.choice, described.call, described.chosen.name, device)
+            raise missing(error, self.choice, use, self.reference) from None

@@ -9,17 +9,21 @@ was planned before a recording began is taken from the plans in memory.
 from __future__ import annotations
 
 import os
+import sys
 import threading
 import time
 import weakref
-from contextlib import suppress
+from typing import TYPE_CHECKING, Any
 
 from cuplate.cache import fork
 from cuplate.cache.faults import warn_once
 from cuplate.errors import ManifestError
 from cuplate.manifest import Manifest, add_to_file
-from cuplate.walk import Walk, find_walk, live_walks, recorders
-from cuplate.wanted import Used, Wanted, importable, reduced
+from cuplate.walk import Walk, live_walks, recorders
+from cuplate.wanted import Used, Wanted, importable, reduced, rendering, told_by_one
+
+if TYPE_CHECKING:
+    from cuplate.specialization import Specialization
 
 __all__ = ["Recording", "follow", "record"]
 
@@ -46,6 +50,7 @@ class Recording:
         self._lock = threading.RLock()
         self._forking = False
         self._open = True
+        self._seen: set[Any] = set()
         self._wanted: dict[Wanted, Wanted] = {}
         self._unwritten: list[Wanted] = []
         self._due = 0.0
@@ -59,8 +64,8 @@ class Recording:
         _recordings.add(self)
         fork.at_exit(_close_all)
         for walk in live_walks():
-            for use in walk.in_use():
-                self._note(walk, use)
+            for use, specialization in walk.in_use():
+                self._note(walk, use, specialization)
 
     def __repr__(self) -> str:
         return f"Recording({self.path or 'in memory'!r}, {len(self._wanted)} specializations)"
@@ -73,7 +78,7 @@ class Recording:
 
     @property
     def manifest(self) -> Manifest:
-        """What this process has used so far, less what it had before a fork."""
+        """What this process has used so far; in a forked child, with what its parent had."""
         with self._lock:
             return Manifest(self._wanted.values())
 
@@ -85,9 +90,14 @@ class Recording:
                 recorders.remove(self._note)
                 self._write()
 
-    def _note(self, walk: Walk, use: Used) -> None:
+    def _note(self, walk: Walk, use: Used, specialization: Specialization) -> None:
         """One plan was made; no fault of this gets to the call."""
         try:
+            same = (walk.reference, use.arch, rendering(specialization))
+            if told_by_one(walk.choice):  # of ten thousand sizes of one kernel one is looked at
+                if same in self._seen:
+                    return
+                self._seen.add(same)
             if (reference := _importable(walk)) is None:
                 return
             entry = reduced(walk.choice, use, reference)
@@ -202,10 +212,13 @@ def _importable(walk: Walk) -> str | None:
 
     Of the program that is being run, under the name by which it can be imported.
     """
+    module, _, name = walk.reference.partition(":")
+    found: Any = sys.modules.get(module)  # which is loaded, or being loaded: nothing is imported in a call
+    for part in name.split("."):
+        found = getattr(found, part, None)
     reference = importable(walk.reference)
-    with suppress(ManifestError):
-        if reference is not None and find_walk(reference) is walk:
-            return reference
+    if reference is not None and getattr(getattr(found, "reload", None), "__self__", None) is walk:
+        return reference
     warn_once(
         walk.reference,
         "record",

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from cuplate.template import Inline
     from cuplate.tensor_map import TensorMap
     from cuplate.typing import Specialized
-    from cuplate.wanted import Wanted
 
 __all__ = ["specialize"]
 
@@ -198,10 +197,6 @@ def _anchor(function: Any) -> Path | None:
     return path.resolve().parent if path.is_file() else None
 
 
-def _wanted(walk: Walk, *args: Any, **kwargs: Any) -> Wanted:
-    return walk.inspection.wanted(args, kwargs, walk.reference)
-
-
 def _dress(walk: Walk, function: Any) -> Any:
     """The dispatcher with the user's name, doc and signature, and the attributes of `Specialized`."""
     dressed = functools.wraps(function)(walk.hot.function)
@@ -211,7 +206,7 @@ def _dress(walk: Walk, function: Any) -> Any:
         "inspect": walk.inspection.inspect,
         "compile": walk.inspection.compile,
         "explain": walk.inspection.explain,
-        "wanted": functools.partial(_wanted, walk),
+        "wanted": walk.inspection.wanted,
         "cache_info": walk.cache_info,
         "cache_clear": walk.cache_clear,
         "cache_policy": walk.variants.cache_policy,

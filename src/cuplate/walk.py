@@ -24,7 +24,15 @@ from cuplate.content import Content
 from cuplate.cxx import MAP_BYTES
 from cuplate.dispatch import MISSING
 from cuplate.encode import encoder
-from cuplate.errors import ArgumentError, CaptureError, CompileError, DeviceError, LaunchError, ManifestError
+from cuplate.errors import (
+    ArgumentError,
+    CaptureError,
+    CompileError,
+    DeviceError,
+    FrozenCacheError,
+    LaunchError,
+    ManifestError,
+)
 from cuplate.grid import Grid
 from cuplate.grid import check as check_grid
 from cuplate.hostpath import HostPath
@@ -34,10 +42,10 @@ from cuplate.inspection import Inspection
 from cuplate.parameters import check_defaults, parameter_key
 from cuplate.plan import Plan, Recipe, make_plan, make_recipes
 from cuplate.signature import Signature
-from cuplate.specialization import Fact
+from cuplate.specialization import Fact, Specialization
 from cuplate.variants import Variants
 from cuplate.verdict import raise_found, raise_stopped
-from cuplate.wanted import Used, find_object, used
+from cuplate.wanted import Used, find_object, missing, used
 
 if TYPE_CHECKING:
     from cuplate.backend.cpu.device import Target
@@ -97,7 +105,7 @@ class Walk:
         )  # fmt: skip
         self.counter = HitCounter.of_function()
         self.choice = self._fresh_choice()
-        self.inspection = Inspection(self.choice)
+        self.inspection = Inspection(self.choice, self.reference)
         check_defaults(signature)
         self._encoders = {s.name: encoder(s, self.name) for s in signature.scalars}
         self.hot = HotPath(self.choice, self.counter, self.cold, self._encoders, reference.__module__)
@@ -288,6 +296,7 @@ class Walk:
         assert plan.grid is not None
         if target is not None:
             backend.check(plan.grid, self.name)
+        use = used(choice, call, chosen.name, (facts.arch, facts.limits))
         counted = self.counter.cell.misses
         content = variants.content(plan, target=target)
         check_indices(plan, content.source, content.slots, variants.binding.options)
@@ -299,7 +308,10 @@ class Walk:
         else:
             if target is None:
                 self._check_capture(backend, call, stream)
-            entry = self._load(backend, variants, content, number, told)
+            try:
+                entry = self._load(backend, variants, content, number, told)
+            except FrozenCacheError as error:
+                raise missing(error, choice, use, self.reference) from None
         if self.counter.cell.misses == counted:  # nothing was rendered, and it is a miss all the same: the call walked
             self.counter.cell.misses += 1
         loaded = entry.value
@@ -310,15 +322,13 @@ class Walk:
             prepared = backend.prepare(plan.grid, loaded)
             if plan.grid.cooperative:
                 self._check_resident(plan.grid, backend.resident_blocks(loaded, plan.grid))
-        where, sm_count = ("host", None) if target is not None else (facts.arch, facts.limits.sm_count)
-        use = used(choice, call, sm_count=sm_count, arch=where, variant=chosen.name if choice.others else None)
         ready = Ready(plan, recipes, entry, prepared, content, variants.binding.written, told, use)
         if len(self._ready) >= PLANS:
             self._ready.clear()
             self._has_dropped = True
         self._ready[key] = ready
-        for recorder in recorders:
-            recorder(self, use)
+        for recorder in (*recorders,):
+            recorder(self, use, plan.specialization)
         loaded.users.add(self)
         if loaded.evicted:  # by another thread, between our look-up and this line
             self._ready.pop(key, None)
@@ -625,12 +635,12 @@ class Walk:
 
     # recording --------------------------------------------------------------------------------------------------------
 
-    def in_use(self) -> list[Used]:
+    def in_use(self) -> list[tuple[Used, Specialization]]:
         """What the plans in memory are of; plans of which no more is known are dropped, and told of when made again."""
         if self._has_dropped:
             self.hot.clear()
             self._host.plans.clear()
-        return [ready.used for ready in list(self._ready.values())]
+        return [(ready.used, ready.plan.specialization) for ready in list(self._ready.values())]
 
     # forgetting -------------------------------------------------------------------------------------------------------
 
@@ -670,7 +680,7 @@ class Walk:
         self._ready.clear()
 
 
-recorders: list[Callable[[Walk, Used], object]] = []
+recorders: list[Callable[[Walk, Used, Specialization], object]] = []
 """Who is told of each plan that is made: `cuplate.record`."""
 
 _walks: weakref.WeakSet[Walk] = weakref.WeakSet()

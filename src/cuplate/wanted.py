@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import enum
 import importlib
+import itertools
 import json
 import math
 import os
 import re
 import struct
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from typing import Any
@@ -23,13 +24,16 @@ from typing import Any
 from cuplate.arguments import ArraySpec, Described, packed_strides
 from cuplate.call import Call, check_call
 from cuplate.choice import Choice
+from cuplate.cubin import HOST_ARCH
 from cuplate.dtypes import DTYPES
-from cuplate.errors import CuplateError, ManifestError
+from cuplate.errors import CuplateError, FrozenCacheError, ManifestError
+from cuplate.expression import DEVICE_FACTS
 from cuplate.grid import Limits, limits_for
 from cuplate.parameters import parameter_key
 from cuplate.plan import FRESH_ALIGNMENT, make_plan
+from cuplate.specialization import Specialization
 
-__all__ = ["Used", "Wanted", "find_object", "importable", "reduced", "used"]
+__all__ = ["Used", "Wanted", "find_object", "importable", "missing", "reduced", "rendering", "told_by_one", "used"]
 
 _ARCHS = ("sm_75", "sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120")  # one of each kind
 _KINDS: tuple[tuple[str, Limits], ...] = (
@@ -81,7 +85,7 @@ class Wanted:
 
     def line(self) -> str:
         """One line of JSON: the entry of a manifest."""
-        return json.dumps(self.fields(), ensure_ascii=False, allow_nan=False)
+        return json.dumps(self.fields(), allow_nan=False)
 
     def fields(self) -> dict[str, Any]:
         """As JSON has it; what says nothing is left out.
@@ -322,6 +326,8 @@ class Used:
         Where it ran: ``"sm_90"``, ``"host"``.
     variant : str or None
         What ran, where there are several.
+    kind : tuple of (str, Limits), or None
+        What expressions saw of the device, less a GPU's multiprocessors; None for no device.
     """
 
     parameters: tuple[tuple[str, Any], ...]
@@ -330,12 +336,31 @@ class Used:
     sm_count: int | None
     arch: str
     variant: str | None
+    kind: tuple[str, Limits] | None
 
 
-def used(choice: Choice, call: Call, *, sm_count: int | None, arch: str, variant: str | None) -> Used:
-    """What is kept of a call; no array of it."""
+def used(choice: Choice, call: Call, chosen: str, device: tuple[str, Limits] | None) -> Used:
+    """What is kept of a call; no array of it.
+
+    Parameters
+    ----------
+    choice : Choice
+    call : Call
+    chosen : str
+        The function that runs it.
+    device : tuple of (str, Limits), or None
+        Architecture and limits of what it ran on, the CPU backend included.
+    """
     arrays = tuple((name, None if a is None else _spec(a)) for name, a in call.arrays.items())
-    return Used(call.parameters, arrays, choice.asked & call.given, sm_count, arch, variant)
+    variant = chosen if choice.others else None
+    if device is None:
+        return Used(call.parameters, arrays, choice.asked & call.given, None, "", None, None)
+    arch, limits = device
+    if limits.on_gpu:
+        sm_count, limits, where = limits.sm_count, replace(limits, sm_count=None), arch
+    else:  # a core is no multiprocessor: a GPU's text must not follow from their number
+        sm_count, where = None, HOST_ARCH
+    return Used(call.parameters, arrays, choice.asked & call.given, sm_count, where, variant, (arch, limits))
 
 
 def _spec(array: Described) -> ArraySpec:
@@ -364,12 +389,56 @@ def reduced(choice: Choice, what: Used, reference: str) -> Wanted:
         sm_count=what.sm_count,
         variants=((what.arch, what.variant),) if what.variant is not None else (),
     )
-    outcome = _outcome(choice, found)
+    kinds = _KINDS if what.kind is None or what.kind in _KINDS else (what.kind, *_KINDS)
+    outcome = tuple(_outcome(choice, found, kinds))
+    if len(outcome) != len(kinds):  # it cannot even be described: as little as that is not left out
+        return found
+
+    def alike(candidate: Wanted) -> bool:
+        pairs = itertools.zip_longest(_outcome(choice, candidate, kinds), outcome)
+        return all(mine == its for mine, its in pairs)
+
+    plain = _plain(choice, found)
+    if alike(plain):  # most often
+        return plain
     for change in _changes(choice, found):
         candidate = change(found)
-        if candidate != found and _outcome(choice, candidate) == outcome:
+        if candidate != found and alike(candidate):
             found = candidate
     return found
+
+
+def told_by_one(choice: Choice) -> bool:
+    """Whether calls that render alike where they ran do so everywhere: then one of them stands for all."""
+    binding = choice.own.binding
+    expressions = (
+        *binding.block,
+        *binding.require,
+        *(s.size for s in binding.scratch),
+        *itertools.chain(*binding.tiles),
+    )
+    return not choice.others and not any(e.names & set(DEVICE_FACTS) for e in expressions)
+
+
+def missing(error: FrozenCacheError, choice: Choice, what: Used, reference: str) -> FrozenCacheError:
+    """The error of a frozen cache, with the line that a manifest lacks and the command that builds what it says."""
+    arch = str(error.facts.get("arch"))
+    device = re.sub(r"(?<=\d)[af]\Z", "", arch)
+    try:
+        entry = reduced(choice, what, importable(reference) or reference).line()
+    except ManifestError:  # a value that cannot be written down
+        return error
+    facts = {
+        **error.facts,
+        "entry": entry,
+        "try_": f"this entry in the manifest, then: cuplate build MANIFEST {_flag(device)} -o BUNDLE\n"
+        f"or {error.facts.get('try_')}",
+    }
+    return FrozenCacheError(error.summary, function=error.function, **facts)
+
+
+def _flag(device: str) -> str:
+    return "--host" if device == HOST_ARCH else f"--arch {device}"
 
 
 def _changes(choice: Choice, wanted: Wanted) -> Iterator[Callable[[Wanted], Wanted]]:
@@ -383,12 +452,20 @@ def _changes(choice: Choice, wanted: Wanted) -> Iterator[Callable[[Wanted], Want
     if signature.arrays:
         yield lambda now: replace(now, arrays=tuple((n, spec) for n, spec in now.arrays if n not in outputs))
     yield lambda now: _map_arrays(now, lambda spec: replace(spec, shape=None, strides=None))
-    sizes = {n for _, spec in wanted.arrays if spec is not None for n in spec.shape or () if n > _SMALL}
-    for size in sorted(sizes):  # 64, or else a power of two below it; or one of them with the remainder that it had
-        below, rest = 1 << size.bit_length() - 1, size % _SMALL
-        for other in dict.fromkeys((_SMALL, _SMALL + rest, below, below + rest)):  # once taken, it is gone
-            if other < size:
+    sizes = {n for _, spec in wanted.arrays if spec is not None for n in spec.shape or () if n > 0}
+    for size in sorted(sizes):  # 64, or a power of two beside it; or one of them with the remainder that it had
+        power, rest = 1 << size.bit_length() - 1, size % _SMALL
+        for other in dict.fromkeys((_SMALL, _SMALL + rest, power, power + rest, 2 * power)):  # once taken, it is gone
+            if other != size:
                 yield partial(_with_other_size, size, other)
+
+
+def _plain(choice: Choice, wanted: Wanted) -> Wanted:
+    """Dtypes and absence alone."""
+    signature = choice.own.binding.signature
+    outputs = {o.name for o in signature.outputs} if signature.arrays else ()
+    arrays = tuple((name, spec and ArraySpec(None, spec.dtype)) for name, spec in wanted.arrays if name not in outputs)
+    return replace(wanted, arrays=arrays, sm_count=None)
 
 
 def _with_plain_alignment(plain: str, wanted: Wanted) -> Wanted:
@@ -418,15 +495,17 @@ def _map_arrays(wanted: Wanted, change: Any) -> Wanted:
     return replace(wanted, arrays=tuple((name, spec and change(spec)) for name, spec in wanted.arrays))
 
 
-def _outcome(choice: Choice, wanted: Wanted) -> tuple[Any, ...]:
+def _outcome(choice: Choice, wanted: Wanted, kinds: Iterable[tuple[str, Limits]]) -> Iterator[Any]:
     """What is rendered on each kind of device; an error by its kind."""
     binding = choice.own.binding
     names = tuple(o.name for o in binding.signature.outputs)
     try:
         call = check_call(binding, wanted.arguments(names), (), {}, partial=True, layouts=not choice.others)
     except CuplateError as error:
-        return (type(error),)
-    return tuple(_rendered(choice, call, arch, limits, wanted.sm_count) for arch, limits in _KINDS)
+        yield type(error)
+        return
+    for arch, limits in kinds:
+        yield _rendered(choice, call, arch, limits, wanted.sm_count)
 
 
 def _rendered(choice: Choice, call: Call, arch: str, limits: Limits, sm_count: int | None) -> Any:
@@ -440,4 +519,9 @@ def _rendered(choice: Choice, call: Call, arch: str, limits: Limits, sm_count: i
         )
     except CuplateError as error:
         return type(error)
-    return chosen.name, plan.specialization, tuple(parameter_key(value) for _, value in plan.specialization.parameters)
+    return chosen.name, rendering(plan.specialization)
+
+
+def rendering(specialization: Specialization) -> Any:
+    """What renders alike: equality of the values alone would take ``True`` for ``1``."""
+    return specialization, tuple(parameter_key(value) for _, value in specialization.parameters)

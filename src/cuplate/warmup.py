@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from cuplate.errors import ArgumentError, CuplateError, ManifestError
+from cuplate.errors import ArgumentError, CuplateError, ManifestError, ToolchainError
 from cuplate.manifest import Manifest
 from cuplate.progress import progress as shown
 from cuplate.walk import find_walk
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from cuplate.content import Content
     from cuplate.variants import Variants
 
-__all__ = ["Row", "Task", "Warmed", "listed", "prepare", "tasks", "warmup"]
+__all__ = ["Row", "Task", "Warmed", "listed", "prepare", "run", "tasks", "warmup"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -193,12 +193,8 @@ def warmup(
     start = time.perf_counter()
     archs = ("",) if arch is None else (arch,) if isinstance(arch, str) else tuple(arch)
     entries = listed(wanted)
-    rows, planned = tasks(entries, archs)
-    if progress is None or progress is True:
-        with shown("compiling", len(planned)) as advance:
-            _run_all(planned, rows, executor, lambda done, total: advance(done))
-    else:
-        _run_all(planned, rows, executor, progress or (lambda done, total: None))
+    rows, planned = tasks(entries, archs, elsewhere=executor is not None)
+    run(planned, rows, executor, progress)
     return Warmed(tuple(rows), time.perf_counter() - start)
 
 
@@ -234,7 +230,12 @@ def prepare(wanted: Wanted, arch: str) -> tuple[Variants, Content]:
 
 
 def tasks(
-    entries: Iterable[Wanted], archs: Sequence[str], *, on_key: Callable[[str, Variants, Content], object] | None = None
+    entries: Iterable[Wanted],
+    archs: Sequence[str],
+    *,
+    elsewhere: bool = False,
+    on_key: Callable[[str, Variants, Content], object] | None = None,
+    on_row: Callable[[Row, Content], object] | None = None,
 ) -> tuple[list[Row], list[Task]]:
     """A row for each specialization and architecture, failed ones filled in, and the work that is left.
 
@@ -242,8 +243,12 @@ def tasks(
     ----------
     entries : iterable of Wanted
     archs : sequence of str
+    elsewhere : bool
+        Whether the work is for others: a compiler that is not here, which could tell a key, may be there.
     on_key : callable, optional
         Called with key, function and content of each task.
+    on_row : callable, optional
+        Called with row and content of each that could be planned.
     """
     rows: list[Row] = []
     groups: dict[object, Task] = {}
@@ -255,11 +260,15 @@ def tasks(
                 try:
                     variants, content = prepare(entry, arch)
                 except CuplateError as error:
-                    rows.append(replace(row, error=str(error)))
-                    continue
-                row, token = replace(row, key=content.key.hex), content.key.hex
-                if on_key is not None and token not in groups:
-                    on_key(content.key.hex, variants, content)
+                    if not (elsewhere and isinstance(error, ToolchainError)):
+                        rows.append(replace(row, error=str(error)))
+                        continue
+                else:
+                    row, token = replace(row, key=content.key.hex), content.key.hex
+                    if on_row is not None:
+                        on_row(row, content)
+                    if on_key is not None and token not in groups:
+                        on_key(content.key.hex, variants, content)
             known = groups.get(token, Task(line, arch, ()))
             groups[token] = replace(known, rows=(*known.rows, len(rows)))
             rows.append(row)
@@ -282,8 +291,28 @@ def _where() -> str:
     return f"{socket.gethostname()}:{os.getpid()}"
 
 
+def run(
+    planned: list[Task],
+    rows: list[Row],
+    executor: Executor | None,
+    progress: bool | Callable[[int, int], object] | None,
+    *,
+    work: Callable[[str, str], Row] = _work,
+) -> None:
+    """Have all tasks done and their rows filled in; the parameters are those of `warmup`, and what a worker does."""
+    if progress is None or progress is True:
+        with shown("compiling", len(planned)) as advance:
+            _run_all(planned, rows, executor, lambda done, total: advance(done), work)
+    else:
+        _run_all(planned, rows, executor, progress or (lambda done, total: None), work)
+
+
 def _run_all(
-    planned: list[Task], rows: list[Row], executor: Executor | None, progress: Callable[[int, int], object]
+    planned: list[Task],
+    rows: list[Row],
+    executor: Executor | None,
+    progress: Callable[[int, int], object],
+    work: Callable[[str, str], Row],
 ) -> None:
     done = 0
 
@@ -299,7 +328,7 @@ def _run_all(
     for used in (executor, executor, None) if executor is not None else (None,):
         if lost:
             with _pool(used, len(lost)) as pool:
-                lost = _run(lost, pool, landed)
+                lost = _run(lost, pool, landed, work)
     for task in lost:
         landed(task, Row(wanted=task.line, arch=task.arch, error="the work was lost three times"))
 
@@ -317,14 +346,19 @@ def _pool(executor: Executor | None, most: int) -> Iterator[Executor]:
         threads.shutdown(wait=False, cancel_futures=True)
 
 
-def _run(planned: list[Task], executor: Executor, landed: Callable[[Task, Row], None]) -> list[Task]:
+def _run(
+    planned: list[Task],
+    executor: Executor,
+    landed: Callable[[Task, Row], None],
+    work: Callable[[str, str], Row],
+) -> list[Task]:
     """Have everything done; what was lost with its worker is returned."""
     under_way: dict[Future[Row], Task] = {}
     lost = []
     try:
         for place, task in enumerate(planned):
             try:
-                under_way[executor.submit(_work, task.line, task.arch)] = task
+                under_way[executor.submit(work, task.line, task.arch)] = task
             except Exception:  # it is broken, or shut down
                 lost += planned[place:]
                 break
