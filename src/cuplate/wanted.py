@@ -456,8 +456,9 @@ def _changes(choice: Choice, wanted: Wanted) -> Iterator[Callable[[Wanted], Want
     for size in sorted(sizes):  # 64, or a power of two beside it; or one of them with the remainder that it had
         power, rest = 1 << size.bit_length() - 1, size % _SMALL
         for other in dict.fromkeys((_SMALL, _SMALL + rest, power, power + rest, 2 * power)):  # once taken, it is gone
-            if other != size:
-                yield partial(_with_other_size, size, other)
+            if other == size:  # one of them already
+                break
+            yield partial(_with_other_size, size, other)
 
 
 def _plain(choice: Choice, wanted: Wanted) -> Wanted:
