@@ -14,7 +14,19 @@ from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).resolve().parent
-NAMES = ("import_time", "dispatch", "gemm", "memory_bound", "checks", "cold_start", "store", "shared", "memory", "cpu")
+NAMES = (
+    "import_time",
+    "dispatch",
+    "gemm",
+    "memory_bound",
+    "checks",
+    "cold_start",
+    "store",
+    "shared",
+    "bundle",
+    "memory",
+    "cpu",
+)
 TIMEOUT_S = 300
 
 

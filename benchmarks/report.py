@@ -7,7 +7,19 @@ import sys
 from pathlib import Path
 from typing import Any
 
-ORDER = ("dispatch", "gemm", "memory_bound", "checks", "cold_start", "import_time", "memory", "store", "shared", "cpu")
+ORDER = (
+    "dispatch",
+    "gemm",
+    "memory_bound",
+    "checks",
+    "cold_start",
+    "import_time",
+    "memory",
+    "store",
+    "shared",
+    "bundle",
+    "cpu",
+)
 HEAD = """\
 # Results
 

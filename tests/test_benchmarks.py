@@ -55,6 +55,14 @@ def test_import_time_compares_with_numpy(tmp_path: Path) -> None:
     assert "import cuplate / import numpy" in text
 
 
+def test_bundle_is_judged_by_its_mount_and_by_the_disk_tier(tmp_path: Path) -> None:
+    """bundle times mounts in fresh processes, and hits beside the disk tier's."""
+    found, _ = run("bundle", tmp_path)
+    assert [goal["limit"] for goal in found["goals"]] == [5.0, 1.0, 1.0]
+    names = [row["name"] for row in found["rows"]]
+    assert "bundle of 200: mount and first hit" in names and "hit of 61440 bytes: disk tier" in names
+
+
 def test_cold_start_measures_look_ups_without_a_gpu(tmp_path: Path) -> None:
     """cold_start times both stores' look-ups and openings; loads it leaves out, and says so."""
     found, text = run("cold_start", tmp_path)

@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 
 import cuplate
+from cuplate.cache.bundle import write_bundle
+from cuplate.seal import seal
 
 SRC = Path(cuplate.__file__).parents[1]
 DOORS = {door.__name__: door for door in (cuplate, cuplate.cache)}
@@ -131,6 +133,18 @@ def test_a_look_up_loads_what_it_needs() -> None:
     ours = {name for name in fresh(code).split() if name.startswith("cuplate")}
     light = ("counts", "directory", "disk", "faults", "fork", "health", "reader", "touch")
     assert ours == {"cuplate", "cuplate.cache", "cuplate.seal"} | {f"cuplate.cache.{name}" for name in light}
+
+
+def test_a_look_up_in_a_bundle_loads_no_more_than_that(tmp_path: Path) -> None:
+    """Neither what a record says nor what a key is made of."""
+    write_bundle(str(tmp_path / "b.cuplate"), [(bytes(32), "f", seal(bytes(32), b"payload"))])
+    code = (
+        "import sys; from cuplate.cache.layers import Layer\n"
+        f"assert Layer({str(tmp_path / 'b.cuplate')!r}).get(bytes(32)) == (b'payload', 0)\n"
+        "print(*sys.modules)"
+    )
+    loaded = {*fresh(code).split()}
+    assert loaded.isdisjoint({"cuplate.key", "cuplate.cubin", "cuplate.cache.listing", "cuplate.cache.files", "json"})
 
 
 def test_unknown_name_is_an_attribute_error() -> None:

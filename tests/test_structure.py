@@ -17,7 +17,7 @@ ROOMS = """
 errors dtypes hints
 structs
 specialization project config
-events typing scalars
+events progress typing scalars
 literal cxx instead
 expression
 options headers
@@ -45,10 +45,15 @@ call
 report
 variants
 choice
+wanted
+manifest
 hotpath hostpath
 inspection
 walk
+record
 specialize
+warmup
+build
 draw
 search
 testing

@@ -35,6 +35,8 @@ __all__ = [
     "KernelNotFoundError",
     "LaunchError",
     "LayoutError",
+    "Manifest",
+    "ManifestError",
     "Options",
     "ParameterError",
     "ScalarOverflowError",
@@ -45,6 +47,7 @@ __all__ = [
     "TensorMap",
     "ToolchainError",
     "VariantWarning",
+    "Wanted",
     "__version__",
     "cache",
     "configure",
@@ -56,6 +59,8 @@ __all__ = [
     "i32",
     "i64",
     "kernels",
+    "mount",
+    "record",
     "specialize",
     "subscribe",
     "testing",
@@ -63,6 +68,7 @@ __all__ = [
     "u16",
     "u32",
     "u64",
+    "warmup",
 ]
 
 # `typing.TYPE_CHECKING` without importing typing; type checkers know the name.
@@ -74,7 +80,7 @@ if TYPE_CHECKING:
     from cuplate import events as events
     from cuplate import typing as typing
     from cuplate.arguments import ArraySpec
-    from cuplate.cache import configure
+    from cuplate.cache import configure, mount
     from cuplate.cache.policy import CachePolicy
     from cuplate.cache.stats import CacheInfo
     from cuplate.errors import (
@@ -95,6 +101,7 @@ if TYPE_CHECKING:
         KernelNotFoundError,
         LaunchError,
         LayoutError,
+        ManifestError,
         ParameterError,
         ScalarOverflowError,
         SettingError,
@@ -104,12 +111,16 @@ if TYPE_CHECKING:
         VariantWarning,
     )
     from cuplate.events import subscribe
+    from cuplate.manifest import Manifest
     from cuplate.options import Options
+    from cuplate.record import record
     from cuplate.scalars import f16, f32, f64, i8, i16, i32, i64, u8, u16, u32, u64
     from cuplate.specialize import specialize
     from cuplate.template import Inline
     from cuplate.tensor_map import TensorMap
     from cuplate.typing import Array, Specialized
+    from cuplate.wanted import Wanted
+    from cuplate.warmup import warmup
 
 # Rooms that are attributes of the package as they are; `typing`, `config`, `errors` and `events` stay out of `__all__`,
 # where a star import would put them over a caller's own names.
@@ -118,17 +129,21 @@ _MODULES = frozenset({"cache", "config", "errors", "events", "kernels", "testing
 # Where every other name lives. `tests/test_import.py` holds this against the block above.
 _HOMES = {
     "arguments": ("ArraySpec",),
-    "cache": ("configure",),
+    "cache": ("configure", "mount"),
     "cache.policy": ("CachePolicy",),
     "cache.stats": ("CacheInfo",),
     "errors": tuple(name for name in __all__ if name.endswith(("Error", "Warning"))),
     "events": ("subscribe",),
+    "manifest": ("Manifest",),
     "options": ("Options",),
+    "record": ("record",),
     "scalars": ("f16", "f32", "f64", "i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64"),
     "specialize": ("specialize",),
     "template": ("Inline",),
     "tensor_map": ("TensorMap",),
     "typing": ("Array", "Specialized"),
+    "wanted": ("Wanted",),
+    "warmup": ("warmup",),
 }
 _HOME = {name: module for module, names in _HOMES.items() for name in names}
 

@@ -19,6 +19,7 @@ pyproject.toml may (see ``project.py``), under the names of `CachePolicy` and `S
 ``CUPLATE_FLIGHT_WAIT``     time        longest wait for another process's compile
 ``CUPLATE_ON_ERROR``        choice      when the disk cache fails: ``warn``, ``ignore``, ``raise``
 ``CUPLATE_TRACE``           path        file to which every look-up is written down, see ``cuplate.cache.record``
+``CUPLATE_RECORD``          path        manifest to which each specialization in use is added, see ``cuplate.record``
 ``CUPLATE_METRICS``         path        where a process leaves its OpenMetrics text at its end; ``{pid}`` is its number
 ``CUPLATE_CONFIG``          path        a pyproject.toml to read instead of the nearest; ``off`` for none
 ``CUPLATE_EXPLAIN``         0 or 1      print one line per miss
@@ -113,6 +114,8 @@ class Settings:
     frozen, single_flight : bool or None
     trace : str or None
         File of a trace.
+    record : str or None
+        File of a manifest.
     metrics : str or None
         File of the OpenMetrics text that a process leaves at its end.
     explain : bool
@@ -147,6 +150,7 @@ class Settings:
     flight_wait_s: float | None = None
     on_error: str | None = None
     trace: str | None = None
+    record: str | None = None
     metrics: str | None = None
     explain: bool = False
     debug: bool = False
@@ -309,6 +313,7 @@ _READERS: dict[str, tuple[str, Callable[[str, str], Any]]] = {
     "flight_wait_s": ("CUPLATE_FLIGHT_WAIT", parse_time),
     "on_error": ("CUPLATE_ON_ERROR", _choice("on_error")),
     "trace": ("CUPLATE_TRACE", _text),
+    "record": ("CUPLATE_RECORD", _text),
     "metrics": ("CUPLATE_METRICS", _text),
     "explain": ("CUPLATE_EXPLAIN", _switch),
     "debug": ("CUPLATE_DEBUG", _switch),
@@ -329,8 +334,8 @@ VARIABLES: Mapping[str, str] = {
 _KEYS = {
     "directory" if name == "cache_dir" else name: name
     for name in _READERS
-    # The last three belong to a run, not to a project.
-    if name not in ("cache_secret", "require_gpu", "trace", "metrics", "debug")
+    # All but the first belong to a run, not to a project.
+    if name not in ("cache_secret", "require_gpu", "trace", "record", "metrics", "debug")
 }
 """Key of ``[tool.cuplate]`` -> setting: the names of `CachePolicy` and of `Settings`."""
 

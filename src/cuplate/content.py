@@ -12,10 +12,10 @@ from cuplate.backend.cuda import nvrtc
 from cuplate.backend.protocol import Toolchain
 from cuplate.binding import Binding
 from cuplate.cache.store import Store
-from cuplate.cubin import Cubin, decode
+from cuplate.cubin import HOST_ARCH, Cubin, decode
 from cuplate.cxx import base_name, find_parameters, parameter_checks
 from cuplate.errors import LaunchError, ToolchainError
-from cuplate.key import Key, make, request
+from cuplate.key import Key, make, request, request_of
 from cuplate.options import Options
 from cuplate.plan import Plan, make_slot, match_slots
 from cuplate.render import Source, render
@@ -131,21 +131,21 @@ def make_content(binding: Binding, plan: Plan, *, memo: Store | None, target: Ta
     directories = (*binding.options.directories(own or Path.cwd()), *((own,) if own is not None else ()))
     parameters = ", ".join(f"{name}={value!r}" for name, value in spec.parameters)
     if target is not None:
-        from cuplate.host import HOST_ARCH, HostBuild, no_ptx
+        from cuplate.host import HostBuild, no_ptx
 
+        if not target.builds:
+            closure = headers.closure(source.text, directories=directories)
+            wish = _Wish(source, binding.options, target.arch, closure, checks, target.requested())
+            return _stored_only(wish, memo, slots, HOST_ARCH, parameters, target.why_not(), directories)
         host = HostBuild(source, binding.options, target, directories, checks=checks, store=memo)
         return Content(source, slots, host.key, HOST_ARCH, parameters, host.build, no_ptx, host.unchanged)
     try:
         toolchain = nvrtc.toolchain(memo=memo)
         found = nvrtc.find_headers(source.text, binding.options, directories)
     except ToolchainError as error:
-        if memo is None:
-            raise
         closure = headers.closure(source.text, directories=directories)
-        stored = _find_stored(source, binding.options, spec.arch, closure, checks, memo)
-        if stored is None:
-            raise
-        return _stored_only(stored, source, slots, spec.arch, parameters, error, directories, closure)
+        wish = _Wish(source, binding.options, spec.arch, closure, checks)
+        return _stored_only(wish, memo, slots, spec.arch, parameters, error, directories)
     options = nvrtc.effective(binding.options, found)
     program_key = nvrtc.program_key_bytes(source, options, spec.arch, bytes.fromhex(found.closure.digest))
     key = make(source, options, toolchain, spec.arch, found.closure, program_key=program_key, checks=checks)
@@ -164,43 +164,72 @@ def make_content(binding: Binding, plan: Plan, *, memo: Store | None, target: Ta
     return Content(source, slots, key, spec.arch, parameters, build, ptx, unchanged)
 
 
-def _find_stored(
-    source: Source, options: Options, arch: str, closure: headers.Closure, checks: str, memo: Store
-) -> Key | None:
-    """The key under which a store has the kernel, where no compiler is installed; see `cuplate.cache.layers.export`.
+@dataclass(frozen=True, slots=True)
+class _Wish:
+    """What can be told of a key where there is no compiler; see `cuplate.key.request`."""
 
-    Of what layers do not hold, a key that nothing is stored under: enough to say what is missing. None without layers.
-    """
-    asked = request(source, options, arch, closure, checks=checks)
-    digest = memo.get(asked, again=True)
-    record = memo.get(digest, again=True) if digest is not None else None
-    if digest is not None and record is not None:
-        try:
-            return Key(digest, decode(record).ingredients, closure.storable, closure.reason)
-        except ValueError:
-            pass
-    if not getattr(memo, "layers", ()):
-        return None
-    unknown = Toolchain("not", "", "installed", ())
-    return Key(asked, make(source, options, unknown, arch, closure, checks=checks).ingredients)
+    source: Source
+    options: Options
+    arch: str
+    closure: headers.Closure
+    checks: str
+    more: tuple[tuple[str, str], ...] = ()
+
+    def find(self, memo: Store) -> Key | None:
+        """The key under which a store has the kernel, as `cuplate.cache.packing.export` has noted it.
+
+        Of what layers do not hold, a key that nothing is stored under: enough to say what is missing. None without
+        layers.
+        """
+        told = self.source, self.options, self.arch, self.closure
+        asked = request(*told, checks=self.checks, more=self.more)
+        digest = memo.get(asked, again=True)
+        record = memo.get(digest, again=True) if digest is not None else None
+        if digest is not None and record is not None:
+            try:
+                ingredients = decode(record).ingredients
+            except ValueError:
+                ingredients = ()
+            if request_of(ingredients) == asked:  # a note that leads elsewhere leads nobody to another kernel
+                return Key(digest, ingredients, self.closure.storable, self.closure.reason)
+        if not getattr(memo, "layers", ()):
+            return None
+        unknown = make(
+            self.source,
+            self.options,
+            Toolchain("not", "", "installed", ()),
+            self.arch,
+            self.closure,
+            checks=self.checks,
+            more=self.more,
+        )
+        return Key(asked, unknown.ingredients)
 
 
 def _stored_only(
-    key: Key,
-    source: Source,
+    wish: _Wish,
+    memo: Store | None,
     slots: tuple[Slot, ...],
     arch: str,
     parameters: str,
     error: ToolchainError,
     directories: tuple[Path, ...],
-    closure: headers.Closure,
 ) -> Content:
-    """What can be loaded, and not built."""
+    """What can be loaded, and not built.
+
+    Raises
+    ------
+    ToolchainError
+        The given one: nothing is stored that could be loaded.
+    """
+    key = wish.find(memo) if memo is not None else None
+    if key is None:
+        raise error
 
     def no_compiler() -> NoReturn:
         raise error
 
     def unchanged() -> bool:
-        return headers.closure(source.text, directories=directories).files == closure.files
+        return headers.closure(wish.source.text, directories=directories).files == wish.closure.files
 
-    return Content(source, slots, key, arch, parameters, no_compiler, no_compiler, unchanged)
+    return Content(wish.source, slots, key, arch, parameters, no_compiler, no_compiler, unchanged)

@@ -13,7 +13,10 @@ import zlib
 from dataclasses import FrozenInstanceError, dataclass, fields, replace
 from typing import Any
 
-__all__ = ["About", "Cubin", "Resources", "decode", "encode"]
+__all__ = ["HOST_ARCH", "About", "Cubin", "Resources", "decode", "encode"]
+
+HOST_ARCH = "host"
+"""Of a kernel that is built for the CPU backend, in place of ``"sm_90"``."""
 
 _RECORD = b"CUPLATE\x02"  # the last byte is the version of the record
 _RECORD_1 = b"CUPLATE\x01"  # the same, without source and its length; read, and no longer written

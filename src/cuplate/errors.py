@@ -22,6 +22,7 @@ __all__ = [
     "KernelNotFoundError",
     "LaunchError",
     "LayoutError",
+    "ManifestError",
     "ParameterError",
     "ScalarOverflowError",
     "SettingError",
@@ -199,6 +200,10 @@ class FrozenCacheError(CuplateError, RuntimeError):
     nearest : str
         What differs from the nearest stored entry.
     """
+
+
+class ManifestError(CuplateError, ValueError):
+    """A manifest cannot be read or written, or names a function that is not there."""
 
 
 class CuplateWarning(UserWarning):

@@ -20,7 +20,7 @@ from cuplate.backend.cpu.build import BuildError, Finding, build, runtime_object
 from cuplate.backend.cuda import nvrtc
 from cuplate.backend.protocol import Toolchain
 from cuplate.compile import SOURCE_NAME, Flights, diagnose
-from cuplate.cubin import Cubin
+from cuplate.cubin import HOST_ARCH, Cubin
 from cuplate.errors import CompileError, ToolchainError
 
 if TYPE_CHECKING:
@@ -30,10 +30,7 @@ if TYPE_CHECKING:
     from cuplate.options import Options
     from cuplate.render import Source
 
-__all__ = ["HOST_ARCH", "HostBuild", "no_ptx", "runtime"]
-
-HOST_ARCH = "host"
-"""In place of ``"sm_90"`` in a record."""
+__all__ = ["HostBuild", "no_ptx", "runtime"]
 
 _runtimes: dict[bytes, bytes] = {}
 _making: Flights[bytes] = Flights()

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from cuplate import config
@@ -9,15 +12,16 @@ from cuplate.call import Call, check_call
 from cuplate.choice import Choice, Chosen
 from cuplate.compile import Obtained
 from cuplate.content import Content
-from cuplate.cubin import Cubin
+from cuplate.cubin import HOST_ARCH, Cubin
 from cuplate.encode import encoder
-from cuplate.errors import ArgumentError, CompileError
+from cuplate.errors import ArgumentError, CompileError, FrozenCacheError
 from cuplate.grid import Limits, limits_for
 from cuplate.grid import check as check_grid
 from cuplate.indices import check_indices
 from cuplate.plan import Plan, make_plan
 from cuplate.report import Report
 from cuplate.variants import Variants
+from cuplate.wanted import Wanted, importable, missing, reduced, used
 
 if TYPE_CHECKING:
     from cuplate.backend.cpu.device import Target
@@ -42,10 +46,12 @@ class Inspection:
     ----------
     choice : Choice
         The function and its variants.
+    reference : str
+        ``"module:qualified.name"`` of the function.
     """
 
-    def __init__(self, choice: Choice) -> None:
-        self.choice = choice
+    def __init__(self, choice: Choice, reference: str) -> None:
+        self.choice, self.reference = choice, reference
         self.signature = choice.own.binding.signature
         self.name = self.signature.function
 
@@ -54,7 +60,8 @@ class Inspection:
         """What the function's own template has been rendered to."""
         return self.choice.own
 
-    def _described(self, args: tuple[Any, ...], kwargs: dict[str, Any], arch: str | None) -> _Described:
+    def _call(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Call:
+        """A described call, checked as far as no compiler is needed."""
         names = [a.name for a in self.signature.arguments]
         known = {*names, *(p.name for p in self.signature.parameters), "out", "stream"}
         given = dict(zip(names, args, strict=False))
@@ -69,9 +76,18 @@ class Inspection:
         for scalar in self.signature.scalars:
             if given.get(scalar.name) is not None:  # None: left out; a value that no call takes is refused here too
                 encoder(scalar, self.name)(given[scalar.name])
-        on_host = arch is None and call.device is not None and call.device[0] == "cpu"
+        return call
+
+    def _described(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], arch: str | None) -> _Described:
+        return self._planned(self._call(args, kwargs), arch)
+
+    def _planned(self, call: Call, arch: str | None, sm_count: int | None = None) -> _Described:
+        choice = self.choice
+        on_host = arch == HOST_ARCH or (arch is None and call.device is not None and call.device[0] == "cpu")
         target = self._host() if on_host else None
         base, limits = self._arch(call, arch) if target is None else self._host_arch(target)
+        if target is None and sm_count is not None:
+            limits = replace(limits, sm_count=sm_count)
         if target is None and config.debugging():
             choice = choice.debugged()
         chosen = choice.choose(call, arch=base, limits=limits)
@@ -112,10 +128,33 @@ class Inspection:
             ) from error
         return facts.arch, facts.limits
 
+    def wanted(self, *args: Any, **kwargs: Any) -> Wanted:
+        """What a call is of, for any architecture; see `cuplate.typing.Specialized.wanted`."""
+        call = self._call(args, kwargs)
+        use = used(self.choice, call, "", None)
+        return reduced(self.choice, use, importable(self.reference) or self.reference)
+
+    def prepared(self, wanted: Wanted, arch: str | None) -> tuple[Variants, Content]:
+        """What a specialization of a manifest is rendered to, and by which function.
+
+        Parameters
+        ----------
+        wanted : Wanted
+            Of this function.
+        arch : str or None
+            The device's: a suffix (``"sm_90a"``) is the business of the function's options. ``"host"`` for the CPU
+            backend, None for the device that is here.
+        """
+        names = tuple(output.name for output in self.signature.outputs)
+        device = re.sub(r"(?<=\d)[af]\Z", "", arch) if arch is not None else None
+        described = self._planned(self._call((), wanted.arguments(names)), device, wanted.sm_count)
+        return described.chosen.variants, described.content
+
     def inspect(self, *args: Any, arch: str | None = None, **kwargs: Any) -> Report:
         """The receipt of a call; see `cuplate.typing.Specialized.inspect`."""
-        call, plan, content, limits, chosen = self._described(args, kwargs, arch)
-        obtained = _obtain(chosen.variants, content)
+        described = self._described(args, kwargs, arch)
+        call, plan, content, limits, chosen = described
+        obtained = self._obtain(described)
         if plan.grid is not None:
             shared = obtained.cubin.resources.static_shared_bytes or 0
             check_grid(plan.grid, limits, static_shared_bytes=shared, kernel=obtained.cubin.entry, function=self.name)
@@ -144,8 +183,7 @@ class Inspection:
 
     def compile(self, *args: Any, arch: str | None = None, **kwargs: Any) -> Cubin:
         """The cubin of a call; see `cuplate.typing.Specialized.compile`."""
-        described = self._described(args, kwargs, arch)
-        return _obtain(described.chosen.variants, described.content).cubin
+        return self._obtain(self._described(args, kwargs, arch)).cubin
 
     def explain(self, *args: Any, arch: str | None = None, **kwargs: Any) -> str:
         """Why a call is a hit or a miss; see `cuplate.typing.Specialized.explain`."""
@@ -154,9 +192,12 @@ class Inspection:
         name = self.name if chosen.name == self.name else f"{self.name}, by {chosen.name}"
         return f"{name}: {chosen.variants.nearest(described.content)}"
 
-
-def _obtain(variants: Variants, content: Content) -> Obtained:
-    try:
-        return variants.obtain(content)
-    except CompileError as error:  # who wrote the template has no use for our frames
-        raise error.with_traceback(None) from error.__cause__
+    def _obtain(self, described: _Described) -> Obtained:
+        try:
+            return described.chosen.variants.obtain(described.content)
+        except CompileError as error:  # who wrote the template has no use for our frames
+            raise error.with_traceback(None) from error.__cause__
+        except FrozenCacheError as error:
+            device = f"sm_{described.limits.arch}", described.limits
+            use = used(self.choice, described.call, described.chosen.name, device)
+            raise missing(error, self.choice, use, self.reference) from None

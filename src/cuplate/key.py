@@ -17,15 +17,29 @@ from cuplate.options import Options
 if TYPE_CHECKING:
     from cuplate.render import Source
 
-__all__ = ["KEY_SCHEMA", "Key", "compiled_text", "difference", "fold", "make", "request", "request_of", "sha256"]
+__all__ = [
+    "HOST_CHECK",
+    "KEY_SCHEMA",
+    "Key",
+    "compiled_text",
+    "difference",
+    "fold",
+    "make",
+    "request",
+    "request_of",
+    "sha256",
+]
 
 KEY_SCHEMA = 1
 """Raised whenever the same ingredients would give another cubin, or are spelled in another way."""
 
+HOST_CHECK = "-DCUPLATE_CHECK"
+"""Of a host compiler's flags, which follow from the compiler, the one that is a wish: that a kernel checks itself."""
+
 _NAMED_HEADERS = 64  # beyond that many of the user's headers one digest of them stands for all
 # They follow from other ingredients, and explain nothing while one of those differs too.
 _DERIVED = ("headers", "program key")
-_REQUESTED = ("schema", "source", "kernel", "options", "arch", "parameter checks")
+_REQUESTED = ("schema", "source", "kernel", "options", "arch", "parameter checks", "host cpu", "cpu backend")
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,12 +128,20 @@ def compiled_text(source: Source, options: Options) -> str:
     return source.text_with_lines() if options.keeps_lines else source.text
 
 
-def request(source: Source, options: Options, arch: str, closure: Closure, *, checks: str = "") -> bytes:
+def request(
+    source: Source,
+    options: Options,
+    arch: str,
+    closure: Closure,
+    *,
+    checks: str = "",
+    more: tuple[tuple[str, str], ...] = (),
+) -> bytes:
     """Digest of all that can be told of a key where there is no compiler, and no header of a toolkit.
 
     Parameters
     ----------
-    source, options, arch, closure, checks
+    source, options, arch, closure, checks, more
         As for `make`; of the closure only the user's own headers count.
 
     Returns
@@ -127,7 +149,8 @@ def request(source: Source, options: Options, arch: str, closure: Closure, *, ch
     bytes
         32 bytes, and those of `request_of` for the key that `make` would make.
     """
-    return _fold_request(make(source, options, Toolchain("", "", "", ()), arch, closure, checks=checks).ingredients)
+    nobody = Toolchain("", "", "", ())
+    return _fold_request(make(source, options, nobody, arch, closure, checks=checks, more=more).ingredients)
 
 
 def request_of(ingredients: Iterable[tuple[str, str]]) -> bytes | None:
@@ -141,10 +164,11 @@ def request_of(ingredients: Iterable[tuple[str, str]]) -> bytes | None:
     Returns
     -------
     bytes or None
-        None for a kernel that NVRTC has not compiled.
+        None for a kernel that neither NVRTC nor the CPU backend has compiled.
     """
     pairs = tuple(ingredients)
-    return _fold_request(pairs) if dict(pairs).get("compiler", "").startswith("nvrtc ") else None
+    told = dict(pairs)
+    return _fold_request(pairs) if told.get("compiler", "").startswith("nvrtc ") or "host cpu" in told else None
 
 
 def _fold_request(ingredients: Iterable[tuple[str, str]]) -> bytes:
@@ -152,6 +176,8 @@ def _fold_request(ingredients: Iterable[tuple[str, str]]) -> bytes:
     for name, value in ingredients:
         if name == "options":  # whether the compiler's own headers are used is the compiler's side of the matter
             value = "\n".join(flag for flag in value.split("\n") if flag != "bundled_headers")
+        if name == "host flags":
+            asked.append(("host check", "on" if HOST_CHECK in value.split(" ") else "off"))
         if name in _REQUESTED or name.startswith("header "):
             asked.append((name, value))
     return fold(asked)

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
+from cuplate import config
 from cuplate.errors import DeclarationError
 from cuplate.hints import named_keywords
 from cuplate.signature import read_signature
@@ -151,6 +152,10 @@ def specialize(
             raise DeclarationError("@specialize decorates a function.", given=f"{function!r:.60}")
         signature = read_signature(function, dtypes=dtypes or {}, locals_=scope)
         others = _walks(variants, when, signature.function)
+        if (file := config.settings("record").record) is not None:
+            from cuplate.record import follow
+
+            follow(file)
         walk = Walk(signature, function, template, _anchor(function), keywords, others)
         return cast("Specialized[F]", _dress(walk, function))
 
@@ -201,6 +206,7 @@ def _dress(walk: Walk, function: Any) -> Any:
         "inspect": walk.inspection.inspect,
         "compile": walk.inspection.compile,
         "explain": walk.inspection.explain,
+        "wanted": walk.inspection.wanted,
         "cache_info": walk.cache_info,
         "cache_clear": walk.cache_clear,
         "cache_policy": walk.variants.cache_policy,

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from cuplate.cache.stats import CacheInfo
     from cuplate.cubin import Cubin
     from cuplate.report import Report
+    from cuplate.wanted import Wanted
 
 __all__ = ["Array", "ArrayLike", "Specialized"]
 
@@ -111,7 +112,7 @@ class Specialized(Protocol[_Function]):
         *args, **kwargs : object
             A call's arguments; arrays may be given as `cuplate.ArraySpec`, and then no GPU is needed.
         arch : str, optional
-            Architecture to compile for, ``"sm_90a"``; default the arrays' device.
+            Architecture to compile for, ``"sm_90a"``, or ``"host"`` for the CPU backend; default the arrays' device.
         """
         ...
 
@@ -121,6 +122,16 @@ class Specialized(Protocol[_Function]):
 
     def explain(self, *args: object, arch: str | None = None, **kwargs: object) -> str:
         """In one line: hit, or which ingredient of the key differs from the nearest stored entry."""
+        ...
+
+    def wanted(self, *args: object, **kwargs: object) -> Wanted:
+        """The specialization of a call with these arguments, for any architecture: an entry of a manifest.
+
+        Parameters
+        ----------
+        *args, **kwargs : object
+            As for `inspect`. Sizes that decide nothing are left out of the result.
+        """
         ...
 
     def cache_info(self) -> CacheInfo:

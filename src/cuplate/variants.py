@@ -211,7 +211,7 @@ class Variants:
     def _frozen(self, content: Content) -> FrozenCacheError:
         """Nothing is compiled: what is missing, and what is there instead."""
         policy = self.cache_policy()
-        searched = (policy.directory or "no directory", *policy.layers, policy.shared_place())
+        searched = (policy.directory or "no directory", *self._layers(), policy.shared_place())
         return FrozenCacheError(
             "the cache is frozen and does not hold this kernel.",
             function=self.name,
@@ -225,6 +225,9 @@ class Variants:
             frozen_by=policy.source("frozen"),
             try_="a run without frozen that fills the cache, or frozen=False",
         )
+
+    def _layers(self) -> list[str]:
+        return [layer.directory for layer in getattr(self.store(), "layers", ())]
 
     def nearest(self, content: Content) -> str:
         """Whether `content` is stored and, if not, what differs from the stored entry that is nearest."""

@@ -24,7 +24,15 @@ from cuplate.content import Content
 from cuplate.cxx import MAP_BYTES
 from cuplate.dispatch import MISSING
 from cuplate.encode import encoder
-from cuplate.errors import ArgumentError, CaptureError, CompileError, DeviceError, LaunchError
+from cuplate.errors import (
+    ArgumentError,
+    CaptureError,
+    CompileError,
+    DeviceError,
+    FrozenCacheError,
+    LaunchError,
+    ManifestError,
+)
 from cuplate.grid import Grid
 from cuplate.grid import check as check_grid
 from cuplate.hostpath import HostPath
@@ -34,14 +42,15 @@ from cuplate.inspection import Inspection
 from cuplate.parameters import check_defaults, parameter_key
 from cuplate.plan import Plan, Recipe, make_plan, make_recipes
 from cuplate.signature import Signature
-from cuplate.specialization import Fact
+from cuplate.specialization import Fact, Specialization
 from cuplate.variants import Variants
 from cuplate.verdict import raise_found, raise_stopped
+from cuplate.wanted import Used, find_object, missing, used
 
 if TYPE_CHECKING:
     from cuplate.backend.cpu.device import Target
 
-__all__ = ["Walk"]
+__all__ = ["Walk", "find_walk", "live_walks", "recorders"]
 
 POINTER_BYTES = 8
 
@@ -57,6 +66,7 @@ class Ready:
     content: Content
     written: frozenset[str]  # names of arrays, scratch too
     told: Mapping[str, Any]  # what events say beside the function: which variant runs
+    used: Used  # what a manifest says of it
 
 
 class Walk:
@@ -87,6 +97,7 @@ class Walk:
     ) -> None:
         self.signature = signature
         self.name = signature.function
+        self.reference = f"{reference.__module__}:{reference.__qualname__}"
         self._declared = (template, anchor, keywords)
         self._others = tuple(others)
         self._names = (
@@ -94,13 +105,15 @@ class Walk:
         )  # fmt: skip
         self.counter = HitCounter.of_function()
         self.choice = self._fresh_choice()
-        self.inspection = Inspection(self.choice)
+        self.inspection = Inspection(self.choice, self.reference)
         check_defaults(signature)
         self._encoders = {s.name: encoder(s, self.name) for s in signature.scalars}
         self.hot = HotPath(self.choice, self.counter, self.cold, self._encoders, reference.__module__)
         self._ready: dict[Any, Ready] = {}  # plans of the calls that the hot path does not take
         self._host = HostPath(self.choice, self._encoders)
         self._untraced: Callable[..., Any] | None = None
+        self._has_dropped = False  # whether plans have been dropped whole, whose specializations are used all the same
+        _walks.add(self)
 
     @property
     def others(self) -> tuple[Walk, ...]:
@@ -283,6 +296,7 @@ class Walk:
         assert plan.grid is not None
         if target is not None:
             backend.check(plan.grid, self.name)
+        use = used(choice, call, chosen.name, (facts.arch, facts.limits))
         counted = self.counter.cell.misses
         content = variants.content(plan, target=target)
         check_indices(plan, content.source, content.slots, variants.binding.options)
@@ -294,7 +308,10 @@ class Walk:
         else:
             if target is None:
                 self._check_capture(backend, call, stream)
-            entry = self._load(backend, variants, content, number, told)
+            try:
+                entry = self._load(backend, variants, content, number, told)
+            except FrozenCacheError as error:
+                raise missing(error, choice, use, self.reference) from None
         if self.counter.cell.misses == counted:  # nothing was rendered, and it is a miss all the same: the call walked
             self.counter.cell.misses += 1
         loaded = entry.value
@@ -305,10 +322,13 @@ class Walk:
             prepared = backend.prepare(plan.grid, loaded)
             if plan.grid.cooperative:
                 self._check_resident(plan.grid, backend.resident_blocks(loaded, plan.grid))
-        ready = Ready(plan, recipes, entry, prepared, content, variants.binding.written, told)
+        ready = Ready(plan, recipes, entry, prepared, content, variants.binding.written, told, use)
         if len(self._ready) >= PLANS:
             self._ready.clear()
+            self._has_dropped = True
         self._ready[key] = ready
+        for recorder in (*recorders,):
+            recorder(self, use, plan.specialization)
         loaded.users.add(self)
         if loaded.evicted:  # by another thread, between our look-up and this line
             self._ready.pop(key, None)
@@ -613,6 +633,15 @@ class Walk:
             )
         return [given[r.name] if r.kind == "array" else self._value(r, {}, call.values) for r in ready.recipes]
 
+    # recording --------------------------------------------------------------------------------------------------------
+
+    def in_use(self) -> list[tuple[Used, Specialization]]:
+        """What the plans in memory are of; plans of which no more is known are dropped, and told of when made again."""
+        if self._has_dropped:
+            self.hot.clear()
+            self._host.plans.clear()
+        return [(ready.used, ready.plan.specialization) for ready in list(self._ready.values())]
+
     # forgetting -------------------------------------------------------------------------------------------------------
 
     def forget(self, entry: Entry[Any]) -> None:
@@ -649,6 +678,41 @@ class Walk:
         self.hot.rebind(self.choice)
         self._host = HostPath(self.choice, self._encoders)
         self._ready.clear()
+
+
+recorders: list[Callable[[Walk, Used, Specialization], object]] = []
+"""Who is told of each plan that is made: `cuplate.record`."""
+
+_walks: weakref.WeakSet[Walk] = weakref.WeakSet()
+
+
+def live_walks() -> list[Walk]:
+    """Every specialized function of the process."""
+    while True:
+        try:
+            return list(_walks)
+        except RuntimeError:  # another thread has just decorated one
+            continue
+
+
+def find_walk(reference: str) -> Walk:
+    """The walk of the specialized function that a reference leads to.
+
+    Parameters
+    ----------
+    reference : str
+        ``"module:qualified.name"``; that of the program being run is not imported a second time.
+
+    Raises
+    ------
+    ManifestError
+        There is no such function.
+    """
+    found = find_object(reference)
+    walk = getattr(getattr(found, "reload", None), "__self__", None)
+    if not isinstance(walk, Walk):
+        raise ManifestError(f"{reference} is not a specialized function.", given=f"{found!r:.60}")
+    return walk
 
 
 def _drop_plans(entry: Entry[Any]) -> None:

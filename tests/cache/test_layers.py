@@ -18,8 +18,9 @@ from cuplate import cache
 from cuplate.cache import CachePolicy, DiskTier, disk_tier, reset, set_policy, stats
 from cuplate.cache.files import FOLDER, FilesTier
 from cuplate.cache.folder import Folder
-from cuplate.cache.layers import Layer, Layered, export, merge, toolchains
+from cuplate.cache.layers import Layer, Layered
 from cuplate.cache.listing import is_kernel
+from cuplate.cache.packing import export, merge, toolchains
 from cuplate.cubin import Cubin, encode
 from cuplate.errors import CacheWarning, SettingError
 from cuplate.key import request_of

@@ -12,8 +12,9 @@ import pytest
 
 from cuplate.cache import DiskTier, NoStore
 from cuplate.cache.files import FilesTier
-from cuplate.cache.layers import Layer, Layered, export
+from cuplate.cache.layers import Layer, Layered
 from cuplate.cache.listing import Listed, is_kernel, wrong_with
+from cuplate.cache.packing import export
 from cuplate.cubin import Cubin, encode
 from cuplate.errors import CacheError
 from cuplate.key import fold, sha256

@@ -7,6 +7,7 @@ import json
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -39,12 +40,19 @@ Command = Callable[..., Done]
 
 
 @pytest.fixture
-def command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Command:
+def command(whole_command: Command) -> Command:
     """``command("ls", "--json")`` is ``cuplate cache ls --json`` with no terminal."""
+    return partial(whole_command, "cache")
+
+
+@pytest.fixture
+def whole_command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Command:
+    """The same for all commands: ``whole_command("cache", "ls")``."""
     from cuplate.cli import main
 
     def run(*arguments: object, answer: str | None = None) -> Done:
-        monkeypatch.setattr(sys, "argv", ["cuplate", "cache", *map(str, arguments)])
+        monkeypatch.setattr(sys, "argv", ["cuplate", *map(str, arguments)])
+        monkeypatch.setattr(sys, "path", sys.path.copy())
         if answer is not None:
             terminal = io.StringIO(answer)
             terminal.isatty = lambda: True  # type: ignore[method-assign]

@@ -14,7 +14,8 @@ import pytest
 from cuplate import cache
 from cuplate.cache import DiskTier
 from cuplate.cache.files import FilesTier
-from cuplate.cache.layers import Layer, export
+from cuplate.cache.layers import Layer
+from cuplate.cache.packing import export
 from cuplate.cubin import encode
 from tests.cache.entries import SOURCE, image, kernel, put
 from tests.cli.conftest import Command

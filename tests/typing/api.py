@@ -222,6 +222,11 @@ def mistakes(host: Host, device: Device) -> None:
     row_max(device, 0).valeu  # type: ignore[attr-defined]  # noqa: B018  # pyright: ignore
     matmul.inspct(device)  # type: ignore[attr-defined]  # pyright: ignore
     cuplate.configure(memory_kernels=64, engine="files", layers=["a"])
+    cuplate.mount(__package__)
+    with cuplate.record("run.json") as recording:
+        assert_type(recording.manifest, cuplate.Manifest)
+    assert_type(saxpy.wanted("float32"), cuplate.Wanted)
+    assert_type(cuplate.warmup(recording.manifest | recording.manifest, arch=["sm_80"]).check().compiled, int)
     cuplate.configure(memory_kernel=64)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
     cuplate.configure(engine="file")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     scale(device, 2.0).shape  # type: ignore[attr-defined]  # noqa: B018  # pyright: ignore

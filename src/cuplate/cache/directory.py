@@ -15,6 +15,7 @@ from contextlib import contextmanager, suppress
 from cuplate.cache.faults import Refused
 
 __all__ = [
+    "FOLDER",
     "FORMAT",
     "allocated_bytes",
     "check_trust",
@@ -27,6 +28,9 @@ __all__ = [
 
 FORMAT = "v1"
 """Name of the folder below the cache directory; another format gets another name, so two versions never meet."""
+
+FOLDER = f"{FORMAT}.files"
+"""Name of the folder of a store of plain files, beside or instead of that."""
 
 _KEPT_S = 7 * 86400.0
 _POLL_S = 0.002

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from cuplate import events
 from cuplate.cache import fork
 from cuplate.cache.counts import count
-from cuplate.cache.directory import FORMAT, check_trust, make_private
+from cuplate.cache.directory import FOLDER, check_trust, make_private
 from cuplate.cache.faults import Fault, Refused, classify
 from cuplate.cache.flight import NodeFlights
 from cuplate.cache.folder import BadFile, File, Folder, Row, file_bytes
@@ -33,9 +33,6 @@ if TYPE_CHECKING:
     from cuplate.cache.pruning import Pruned
 
 __all__ = ["EXPIRE_EVERY_S", "FOLDER", "FilesTier"]
-
-FOLDER = f"{FORMAT}.files"
-"""Name of the folder below the cache directory."""
 
 _FORK_WAIT_S = 5.0
 _TRUST_S = 1.0

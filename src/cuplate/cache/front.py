@@ -25,7 +25,8 @@ from cuplate.errors import CacheError, SettingError
 
 if TYPE_CHECKING:
     from cuplate.cache.latency import Latencies
-    from cuplate.cache.layers import Exported
+    from cuplate.cache.layers import Layer
+    from cuplate.cache.packing import Exported
     from cuplate.cache.program import Attached, ForeignStore, ProgramCache
     from cuplate.cache.pruning import Pruned
     from cuplate.cache.recording import Recording
@@ -47,6 +48,7 @@ __all__ = [
     "info",
     "latencies",
     "memory_tier",
+    "mount",
     "openmetrics",
     "prune",
     "record",
@@ -84,6 +86,8 @@ class Info:
         Place of the shared tier, without user and password; None for none.
     shared_state : str
         ``on``, ``not asked yet``, what it rests from, ``off: `` and the reason; of this process.
+    mounted : tuple of str
+        What :func:`mount` has put below the layers.
     """
 
     directory: str | None
@@ -100,6 +104,7 @@ class Info:
     policy: EffectivePolicy
     shared: str | None = None
     shared_state: str = ""
+    mounted: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         disk_limit, kernel_limit = (
@@ -113,6 +118,7 @@ class Info:
                 f"{self.disk_file_bytes} bytes on disk, {self.disk_orphans} orphans, {self.disk_evictions} evictions",
                 *([f"shared         {self.shared} ({self.shared_state})"] if self.shared else []),
                 f"memory         {self.memory_kernels} of {kernel_limit} kernels, {self.memory_evictions} evictions",
+                *(f"mounted        {place}" for place in self.mounted),
                 self.policy.describe(),
             ]
         )
@@ -129,6 +135,8 @@ class _Process:
         self.disks: dict[EffectivePolicy, Tier] = {}
         self.shared: dict[tuple[Any, ...], SharedTier] = {}
         self.attached: list[ForeignStore] = []
+        self.mounts: dict[tuple[str, str], bytes] = {}
+        self.mounted: list[Layer] = []
         self.recordings: tuple[Recording, ...] = ()
         self.followed = False  # whether CUPLATE_TRACE and CUPLATE_METRICS have been looked at
         fork.register(self)
@@ -271,11 +279,11 @@ def disk_tier(policy: CachePolicy | None = None) -> Tier | NoStore:
     """
     _follow_environment()
     tier = _own_tier(policy)
-    if _process.attached:
+    if _process.attached or _process.mounts:
         from cuplate.cache.layers import Layered
 
         top, layers = (tier.top, tier.layers) if isinstance(tier, Layered) else (tier, ())
-        tier = Layered(top, layers, _process.attached)
+        tier = Layered(top, (*layers, *_mounted()), _process.attached)
     if _process.recordings:
         from cuplate.cache.recording import Recorded
 
@@ -322,6 +330,57 @@ def shared_tier(policy: CachePolicy | None = None) -> SharedTier | None:
         )
         tier = _process.shared.setdefault(key, made)
     return tier
+
+
+def mount(place: str | os.PathLike[str] | None, name: str = "kernels.cuplate", *, secret: bytes = b"") -> None:
+    """Look for kernels in a bundle, or a directory of them, below all layers from now on: in a package, or at a path.
+
+    Nothing is opened, and nothing is looked for, before the first look-up that disk and layers do not answer.
+
+    Parameters
+    ----------
+    place : str or path
+        ``__package__`` in the package that carries the bundle; or the path of a bundle or directory: a path, or a text
+        with a slash in it or with the suffix ``.cuplate``. A second time changes nothing.
+    name : str
+        Of the bundle in the package.
+    secret : bytes
+        Key of its seal. Without one a package's own files are trusted as its code is, and those at a path if nobody
+        else can write them.
+
+    Raises
+    ------
+    SettingError
+        ``__package__`` of a script, which has none.
+
+    Examples
+    --------
+    >>> import cuplate
+    >>> cuplate.mount("/srv/kernels/site.cuplate")  # doctest: +SKIP
+    """
+    text = os.fspath(place) if place is not None else ""
+    if not text or text == "__main__":
+        raise SettingError(
+            "what is mounted is a package, or a path.",
+            given=repr(place),
+            allowed='__package__ of a package, or the path of what "cuplate build" has written',
+        )
+    by_path = not isinstance(place, str) or os.sep in text or text.endswith(".cuplate")
+    key = (os.path.abspath(text), "") if by_path else (text, name)
+    with _process.lock:
+        _process.mounts.setdefault(key, secret)
+
+
+def _mounted() -> tuple[Layer, ...]:
+    """A layer for each mount, made when it is first asked for."""
+    from cuplate.cache.layers import Layer, Mounted
+
+    with _process.lock:
+        for (place, name), secret in list(_process.mounts.items())[len(_process.mounted) :]:
+            _process.mounted.append(
+                Mounted(place, name, secret=secret) if name else Layer(place, secret=secret, setting="cuplate.mount")
+            )
+        return tuple(_process.mounted)
 
 
 def attach(resource: ProgramCache, *, secret: bytes = b"") -> Attached:
@@ -473,16 +532,17 @@ def clear(*, memory: bool = True, disk: bool = True) -> int:
 
 
 def export(directory: str | os.PathLike[str], **choice: Any) -> Exported:
-    """Write the kernels of the disk cache, layers included, to a directory that can be a read-only layer anywhere.
+    """Write the kernels of the disk cache, layers included, to a place that can be a read-only layer anywhere.
 
     Parameters
     ----------
     directory : path
-        Made if need be; what it holds already stays. Readable by everybody.
+        Made if need be; what it holds already stays. Or a bundle, one file, if its name ends in ``.cuplate``.
+        Everybody may read it.
     **choice : object
         ``functions``, ``archs``, ``keys``: only these; ``sources=True`` for their rendered texts as well; ``secret``,
         by default the policy's; ``progress``, called with the number of kernels so far. See
-        :func:`cuplate.cache.layers.export`.
+        :func:`cuplate.cache.packing.export`.
 
     Returns
     -------
@@ -494,13 +554,15 @@ def export(directory: str | os.PathLike[str], **choice: Any) -> Exported:
     OSError
         The directory cannot be written.
     """
-    from cuplate.cache.layers import export
+    from cuplate.cache.packing import export
 
     return export(disk_tier(), directory, **{"secret": current_policy().secret, **choice})
 
 
 def import_(directory: str | os.PathLike[str], *, secret: bytes | None = None, **more: Any) -> Exported:
-    """Merge what :func:`export` wrote, or a copy of a cache directory, into the disk cache; equal keys stay.
+    """Merge what :func:`export` or ``cuplate build`` wrote, or a copy of a cache directory, into the disk cache.
+
+    Equal keys stay as they are.
 
     Parameters
     ----------
@@ -515,7 +577,8 @@ def import_(directory: str | os.PathLike[str], *, secret: bytes | None = None, *
     Exported
         What was merged; ``print`` shows it.
     """
-    from cuplate.cache.layers import Layer, merge
+    from cuplate.cache.layers import Layer
+    from cuplate.cache.packing import merge
 
     policy = current_policy()
     layer = Layer(directory, secret=policy.secret if secret is None else secret, on_error=policy.on_error)
@@ -558,6 +621,7 @@ def info() -> Info:
         policy=effective,
         shared=None if away is None else away.place,
         shared_state="" if away is None else away.state(),
+        mounted=tuple(os.path.join(place, name) if name else place for place, name in _process.mounts),
     )
 
 

@@ -1,49 +1,42 @@
-"""Read-only layers: pre-filled directories below the writable tier, read without a write, on any file system.
+"""Read-only layers: pre-filled directories and bundles below the writable tier, read without a write.
 
-`export` makes one. It holds sealed entries, a file each, and two kinds of entries that are no kernels: which toolchains
-compiled the others, and for each kernel what can be told of its key where no compiler is installed (`request`), so that
-a process without NVRTC finds it.
+`cuplate.cache.packing` makes one; or it is mounted by the package that has it, see `Mounted`.
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
 import os
 import threading
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from contextlib import suppress
-from dataclasses import dataclass
-from pathlib import Path
+import weakref
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import ExitStack, suppress
 from time import perf_counter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from cuplate.cache import fork
+from cuplate.cache.bundle import Bundle
 from cuplate.cache.counts import count
-from cuplate.cache.directory import FORMAT, check_trust, make_private
+from cuplate.cache.directory import FOLDER, FORMAT, check_trust
 from cuplate.cache.faults import Refused, tell
-from cuplate.cache.files import FOLDER
-from cuplate.cache.flight import NodeFlights
 from cuplate.cache.folder import BadFile, Folder
-from cuplate.cache.listing import Listed, is_kernel, list_folder, list_rows, sealed_in, unreadable
-from cuplate.cache.program import ForeignStore
 from cuplate.cache.reader import DATABASE, Reader
 from cuplate.cache.store import NoStore, Tier
-from cuplate.cubin import decode, encode
-from cuplate.errors import CacheError, SettingError
-from cuplate.seal import seal, unseal
+from cuplate.seal import unseal
 
-__all__ = ["Exported", "Layer", "Layered", "export", "merge", "toolchains"]
+if TYPE_CHECKING:
+    from cuplate.cache.flight import NodeFlights
+    from cuplate.cache.listing import Listed
+    from cuplate.cache.program import ForeignStore
+
+__all__ = ["Layer", "Layered", "Mounted"]
 
 _LARGEST_BYTES = 1 << 30
 _QUERY_S = 60.0
 _FAILURES_UNTIL_OFF = 5
-_TOOLCHAIN, _REQUEST = "(toolchains)", "(request)"
-_TOOLCHAIN_KEY = hashlib.sha256(b"cuplate layer toolchains").digest()
 
 
 class Layer:
-    """One pre-filled directory. Making a layer touches no disk, and nothing ever writes to it.
+    """One pre-filled directory, or one bundle. Making a layer touches no disk, and nothing ever writes to it.
 
     Parameters
     ----------
@@ -55,19 +48,27 @@ class Layer:
         As in `cuplate.CachePolicy`.
     setting : str
         Where it was set, for warnings: a variable, ``file:line`` of a pyproject.toml, or ``"code"``.
+    trusted : bool
+        True takes it although others can write it.
     """
 
     def __init__(
-        self, directory: str | os.PathLike[str], *, secret: bytes = b"", on_error: str = "warn", setting: str = ""
+        self,
+        directory: str | os.PathLike[str],
+        *,
+        secret: bytes = b"",
+        on_error: str = "warn",
+        setting: str = "",
+        trusted: bool = False,
     ) -> None:
         self.directory = os.fspath(directory)
         self._setting = "" if not setting else f" (setting: layers, from {setting})"
         self.off: str | None = None
-        self._secret, self._on_error = secret, on_error
+        self._secret, self._on_error, self._trusted = secret, on_error, trusted
         self._lock = threading.RLock()
         self._forking = False
         self._failures = 0
-        self._source: Folder | Reader | None = None
+        self._source: Folder | Reader | Bundle | None = None
         fork.register(self)
 
     def __repr__(self) -> str:
@@ -80,6 +81,8 @@ class Layer:
             if isinstance(source, Folder):
                 file = source.read(key, _LARGEST_BYTES)
                 blob: object = None if file is None else file.blob
+            elif isinstance(source, Bundle):
+                blob = source.one(key)
             elif source is not None:
                 with self._lock:
                     blob = source.one(key)
@@ -104,8 +107,8 @@ class Layer:
                 yield from self._all_files(source)
             elif source is not None:
                 with self._lock:
-                    keys = source.keys(_QUERY_S)
-                for key, tag in keys:
+                    keys = source.rows() if isinstance(source, Bundle) else source.keys(_QUERY_S)
+                for key, tag, *_ in keys:
                     payload, _ = self.get(key)
                     if payload is not None:
                         yield key, tag, payload
@@ -116,8 +119,9 @@ class Layer:
         """Number of entries, and the sum of their sizes in bytes. Never raises."""
         try:
             source = self._open()
-            if isinstance(source, Folder):
-                sizes = [row.size for row in source.all_rows()]
+            if isinstance(source, Folder | Bundle):
+                rows = source.rows() if isinstance(source, Bundle) else source.all_rows()
+                sizes = [row[2] if isinstance(row, tuple) else row.size for row in rows]
                 return len(sizes), sum(sizes)
             if source is not None:
                 with self._lock:
@@ -138,10 +142,14 @@ class Layer:
         CacheError
             The layer cannot be read.
         """
+        from cuplate.cache.listing import list_bundle, list_folder, list_rows, unreadable
+
         try:
             source = self._asked()
             if isinstance(source, Folder):
                 yield from list_folder(source, self.directory)
+            elif isinstance(source, Bundle):
+                yield from list_bundle(source, self.directory)
             else:
                 with self._lock:
                     found = list(list_rows(source, self.directory))
@@ -157,8 +165,12 @@ class Layer:
         CacheError
             The layer, or the file, cannot be read.
         """
+        from cuplate.cache.listing import sealed_in, unreadable
+
         try:
             source = self._asked()
+            if isinstance(source, Bundle):
+                return source.one(key)
             if isinstance(source, Reader):
                 with self._lock:
                     return source.one(key)
@@ -166,7 +178,7 @@ class Layer:
             raise unreadable(self.directory, error) from error
         return sealed_in(source, key, _LARGEST_BYTES)
 
-    def _asked(self) -> Folder | Reader:
+    def _asked(self) -> Folder | Reader | Bundle:
         source = self._open()
         if source is None:
             raise Refused(self.off)
@@ -180,19 +192,21 @@ class Layer:
                 if file is not None and payload is not None:
                     yield file.key, file.tag, payload
 
-    def _open(self) -> Folder | Reader | None:
+    def _open(self) -> Folder | Reader | Bundle | None:
         if self._source is None and self.off is None:
             with self._lock:
                 if self._source is None:
                     self._source = self._find()
         return self._source if self.off is None else None
 
-    def _find(self) -> Folder | Reader:
+    def _find(self) -> Folder | Reader | Bundle:
         base = os.path.realpath(self.directory)
+        if os.path.isfile(base):
+            return Bundle(base, secret=self._secret, trusted=self._trusted)
         for folder in (os.path.join(base, FOLDER), os.path.join(base, FORMAT)):
             if not os.path.isdir(folder):
                 continue
-            check_trust(base, folder, keyed=bool(self._secret))
+            check_trust(base, folder, keyed=bool(self._secret) or self._trusted)
             if folder.endswith(FOLDER):
                 return Folder(folder)
             if os.path.isfile(os.path.join(folder, DATABASE)):
@@ -223,6 +237,8 @@ class Layer:
 
     def _failed(self, error: Exception) -> None:
         """One hiccup of a file server is a miss; what is refused, or fails again and again, is left alone."""
+        from cuplate.errors import CacheError
+
         if isinstance(error, CacheError):  # on_error="raise": it has been told
             raise error
         self._failures += 1
@@ -262,6 +278,38 @@ class Layer:
             self._lock, self._source = threading.RLock(), None
         elif taken:
             self._lock.release()
+
+
+class Mounted(Layer):
+    """The bundle, or the directory, that a package carries among its own files.
+
+    Whoever can write those can change the code that mounts them as well, so they are trusted as that code is.
+
+    Parameters
+    ----------
+    package : str
+        Importable; looked for at the first look-up.
+    name : str
+        Of the file or directory in it.
+    secret : bytes
+        Key of the seal.
+    """
+
+    def __init__(self, package: str, name: str, *, secret: bytes = b"") -> None:
+        super().__init__(f"{package}/{name}", secret=secret, trusted=True)
+        self._package, self._name = package, name
+        self._setting = f" (mounted by cuplate.mount({package!r}))"
+        self._files = ExitStack()  # of a package in an archive, whose bundle is unpacked for as long as we live
+        weakref.finalize(self, self._files.close)
+
+    def _find(self) -> Folder | Reader | Bundle:
+        from importlib.resources import as_file, files
+
+        place = files(self._package) / self._name
+        if not (place.is_file() or place.is_dir()):
+            raise Refused(f"the package {self._package} has no {self._name}")
+        self.directory = os.fspath(self._files.enter_context(as_file(place)))
+        return super()._find()
 
 
 _abandoned: list[object] = []  # closing the parent's connection in the child would drop its locks
@@ -407,200 +455,3 @@ class Layered:
     def close(self) -> None:
         """The writable tier."""
         self.top.close()
-
-
-# ---- making and merging ----------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Exported:
-    """What `export` or `merge` did; ``str()`` says it.
-
-    Attributes
-    ----------
-    kernels : int
-        Entries written.
-    present : int
-        Entries that were there already.
-    failed : int
-        Entries that could not be stored.
-    size_bytes : int
-        Of their payloads.
-    toolchains : tuple of str
-        Compilers of the kernels.
-    """
-
-    kernels: int = 0
-    present: int = 0
-    failed: int = 0
-    size_bytes: int = 0
-    toolchains: tuple[str, ...] = ()
-
-    def __str__(self) -> str:
-        more = f", {self.present} were there" if self.present else ""
-        more += f", {self.failed} could not be stored" if self.failed else ""
-        more += f"; compiled by {', '.join(self.toolchains)}" if self.toolchains else ""  # a wrong key reads nothing
-        return f"{self.kernels} kernels, {self.size_bytes} bytes{more}"
-
-
-def export(
-    store: Any,
-    directory: str | os.PathLike[str],
-    *,
-    secret: bytes = b"",
-    functions: Collection[str] | None = None,
-    archs: Collection[str] | None = None,
-    keys: Collection[bytes] | None = None,
-    sources: bool = False,
-    progress: Callable[[int], object] | None = None,
-) -> Exported:
-    """Write kernels of a store to a directory that can be a read-only layer anywhere.
-
-    Parameters
-    ----------
-    store : Tier, Layered or Layer
-        Where they come from.
-    directory : path
-        Made if need be; what it holds already stays as it is. Everybody may read what is made.
-    secret : bytes
-        Key of the seal there.
-    functions, archs, keys : collection, optional
-        Only these.
-    sources : bool
-        True takes the rendered text of each kernel along, for `cuplate cache show`. It is left behind otherwise: a
-        layer goes to places where a text may not.
-    progress : callable, optional
-        Called with the number of kernels so far.
-
-    Returns
-    -------
-    Exported
-
-    Raises
-    ------
-    OSError
-        The directory cannot be written.
-    SettingError
-        It is the store's own, or inside: its entries would lose their sources, and everybody could read it.
-    """
-    from cuplate.key import request_of
-
-    base = os.path.abspath(os.fspath(directory))
-    own = getattr(getattr(store, "top", store), "base", None) or store.directory
-    if own is not None and os.path.realpath(own) in (os.path.realpath(base), os.path.realpath(os.path.dirname(base))):
-        raise SettingError("kernels are exported to another directory than they come from.", given=base)
-    folder = Folder(os.path.join(base, FOLDER))
-    if not os.path.isdir(base):
-        os.makedirs(base)
-        os.chmod(base, 0o755)
-    make_private(folder.path)
-    kernels = size = 0
-    requests: dict[bytes, tuple[tuple[int, ...], bytes]] = {}
-    there = Layer(base, secret=secret)
-    compilers = set(toolchains(there))
-    for key, tag, payload in store.all():
-        if not is_kernel(tag) or (functions is not None and tag not in functions):
-            continue
-        if keys is not None and key not in keys:
-            continue
-        try:
-            cubin = decode(payload)
-            payload = payload if sources else encode(cubin.without_source())
-        except ValueError:
-            continue
-        if archs is not None and cubin.arch not in archs:
-            continue
-        folder.write(key, tag, seal(key, payload, secret), sync=False)
-        kernels, size = kernels + 1, size + len(payload)
-        compilers.add(cubin.toolchain)
-        asked = request_of(cubin.ingredients)
-        if asked is not None:
-            build = _build(cubin.toolchain)
-            requests[asked] = max(requests.get(asked, ((), b"")), (build, key))  # of two compilers the newer
-        if progress is not None:
-            progress(kernels)
-    for asked, (build, key) in requests.items():
-        if build >= _asked_build(there, asked):
-            folder.write(asked, _REQUEST, seal(asked, key, secret), sync=False)
-    folder.write(_TOOLCHAIN_KEY, _TOOLCHAIN, seal(_TOOLCHAIN_KEY, _told(compilers), secret), sync=False)
-    _publish(folder.path)
-    return Exported(kernels=kernels, size_bytes=size, toolchains=tuple(sorted(compilers)))
-
-
-def merge(source: Any, into: Any, *, progress: Callable[[int], object] | None = None) -> Exported:
-    """Copy what a layer, or another store, holds into a writable store; equal keys stay as they are.
-
-    Parameters
-    ----------
-    source : Layer, Tier or path
-    into : Tier or Layered
-    progress : callable, optional
-        Called with the number of kernels so far.
-
-    Returns
-    -------
-    Exported
-    """
-    given = Layer(source) if isinstance(source, str | Path) else source
-    done = dict.fromkeys(("kernels", "present", "failed", "size_bytes"), 0)
-    for key, tag, payload in given.all():
-        kernel = is_kernel(tag)
-        if tag == _TOOLCHAIN:
-            into.put(key, _told({*toolchains(given), *toolchains(into)}), tag=tag)
-        elif tag == _REQUEST and _asked_build(given, key) <= _asked_build(into, key):
-            continue
-        elif tag != _REQUEST and _look(into, key) is not None:
-            done["present"] += kernel
-        elif into.put(key, payload, tag=tag):
-            done["kernels"] += kernel
-            done["size_bytes"] += len(payload) * kernel
-        else:
-            done["failed"] += kernel
-        if progress is not None and kernel:
-            progress(done["kernels"] + done["present"] + done["failed"])
-    return Exported(**done, toolchains=toolchains(given))
-
-
-def toolchains(store: Any) -> tuple[str, ...]:
-    """The compilers that a layer says its kernels are from: ``("nvrtc 13.5.37",)``. Never raises."""
-    payload = _look(store, _TOOLCHAIN_KEY)
-    try:
-        names = json.loads(payload) if payload else []
-    except ValueError:
-        names = []
-    return tuple(name for name in names if isinstance(name, str)) if isinstance(names, list) else ()
-
-
-def _told(compilers: Collection[str]) -> bytes:
-    return json.dumps(sorted(compilers)).encode("ascii")
-
-
-def _look(store: Any, key: bytes) -> bytes | None:
-    """A payload of a layer or of a tier; no use of it, and what is absent is no miss of anybody's."""
-    return store.get(key)[0] if isinstance(store, Layer) else store.peek(key)
-
-
-def _asked_build(store: Any, asked: bytes) -> tuple[int, ...]:
-    """The compiler's build of the kernel that a request leads to; empty when there is none."""
-    key = _look(store, asked)
-    record = _look(store, key) if key is not None else None
-    try:
-        return _build(decode(record).toolchain) if record is not None else ()
-    except ValueError:
-        return ()
-
-
-def _build(toolchain: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in toolchain.rpartition(" ")[2].split(".") if part.isdigit())
-
-
-def _publish(folder: str) -> None:
-    """Let everybody read, and nobody else write; and let the bytes reach the disk."""
-    for place, _, names in os.walk(folder):
-        os.chmod(place, 0o755)
-        for name in names:
-            path = os.path.join(place, name)
-            if not os.path.islink(path):
-                os.chmod(path, 0o644)
-    if hasattr(os, "sync"):
-        os.sync()

@@ -19,11 +19,27 @@ from cuplate.key import difference, fold, sha256
 from cuplate.seal import unseal
 
 if TYPE_CHECKING:
+    from cuplate.cache.bundle import Bundle
     from cuplate.cache.reader import Reader
 
-__all__ = ["Listed", "is_kernel", "list_folder", "list_rows", "nearest", "sealed_in", "unreadable", "wrong_with"]
+__all__ = [
+    "REQUEST",
+    "TOOLCHAINS",
+    "Listed",
+    "is_kernel",
+    "list_bundle",
+    "list_folder",
+    "list_rows",
+    "nearest",
+    "sealed_in",
+    "unreadable",
+    "wrong_with",
+]
 
-_NOTES = ("(toolchains)", "(request)", "(program)", "toolchain", "cuplate cpu runtime")
+TOOLCHAINS, REQUEST = "(toolchains)", "(request)"
+"""Tags of the notes that `cuplate.cache.packing` writes beside kernels."""
+
+_NOTES = (TOOLCHAINS, REQUEST, "(program)", "toolchain", "cuplate cpu runtime")
 _QUERY_S = 60.0
 _LARGEST = 253_402_000_000
 _CUDA = 190  # ELF's number of the machine
@@ -131,6 +147,12 @@ def list_folder(folder: Folder, directory: str) -> Iterator[Listed]:
             uses=uses,
             directory=directory,
         )
+
+
+def list_bundle(bundle: Bundle, directory: str) -> Iterator[Listed]:
+    """The entries of a bundle, by key."""
+    for key, tag, size, made_s in bundle.rows():
+        yield Listed(key=key, tag=tag, size_bytes=size, stored_s=made_s, used_s=made_s, uses=0, directory=directory)
 
 
 def sealed_in(folder: Folder, key: bytes, largest_bytes: int) -> bytes | None:

@@ -7,12 +7,15 @@ from typing import Annotated
 import typer
 
 import cuplate
-from cuplate.cli import cache
-from cuplate.cli.flags import Group
+from cuplate.cli import build, bundle, cache
+from cuplate.cli.flags import Command, Group
 
 __all__ = ["app"]
 
 app = typer.Typer(cls=Group, no_args_is_help=True, pretty_exceptions_enable=False)
+app.command(cls=Command)(build.build)
+app.add_typer(bundle.app, name="bundle")
+app.add_typer(build.manifest_commands, name="manifest")
 app.add_typer(cache.app, name="cache")
 
 

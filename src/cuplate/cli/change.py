@@ -9,9 +9,10 @@ from typing import Annotated
 
 import typer
 
-from cuplate.cache.layers import Exported, Layer, merge
-from cuplate.cache.layers import export as export_from
+from cuplate.cache.layers import Layer
 from cuplate.cache.listing import is_kernel
+from cuplate.cache.packing import Exported, merge
+from cuplate.cache.packing import export as export_from
 from cuplate.cli import screen
 from cuplate.cli.exits import Exit, Stop
 from cuplate.cli.store import (
@@ -106,7 +107,10 @@ def _ask(question: str) -> None:
 
 
 def export(
-    target: Annotated[Path, typer.Argument(metavar="DIRECTORY", help="Made if need be; what it holds stays.")],
+    target: Annotated[
+        Path,
+        typer.Argument(metavar="TARGET", help="A directory, made if need be, or file.cuplate."),
+    ],
     directory: Directory = None,
     secret_file: SecretFile = None,
     kernel: Kernels = None,
@@ -123,7 +127,7 @@ def export(
     seal_file: SealFile = None,
     json: Json = False,
 ) -> None:
-    """Write kernels, those of the layers too, to a directory that serves as a read-only layer anywhere."""
+    """Write kernels, those of the layers too, to a directory or a bundle that serves as a read-only layer anywhere."""
     with opened(directory, secret_file) as store:
         choice = Choice.of(kernel, arch, older_than, newer_than, unused_for, larger_than, smaller_than)
         keys = {store.find(prefix).listed.key for prefix in key or ()} if key else None
@@ -141,14 +145,14 @@ def export(
 
 def import_(
     source: Annotated[
-        Path, typer.Argument(metavar="DIRECTORY", exists=True, file_okay=False, help="As export made it, or a copy.")
+        Path, typer.Argument(metavar="DIRECTORY", exists=True, help="As export or build made it, or a copy.")
     ],
     directory: Directory = None,
     secret_file: SecretFile = None,
     seal_file: SealFile = None,
     json: Json = False,
 ) -> None:
-    """Merge an exported directory, or a copy of a cache directory, into the cache; equal keys stay as they are."""
+    """Merge an exported directory, a bundle, or a copy of a cache directory into the cache; equal keys stay."""
     with opened(directory, secret_file, made=False) as store:
         if store.own.directory is None:
             raise Stop(Exit.STORE, f"there is no disk cache ({store.own.state()}).")

@@ -14,6 +14,7 @@ from cuplate.errors import (
     CuplateError,
     CuplateWarning,
     DeclarationError,
+    ManifestError,
     ParameterError,
     SettingError,
     TemplateError,
@@ -34,7 +35,7 @@ class Exit(IntEnum):
     PIPE = 141  # who read the output has gone; what a shell says of a program that SIGPIPE ended
 
 
-_MISTAKES = (SettingError, ArgumentError, ParameterError, DeclarationError, TemplateError)
+_MISTAKES = (SettingError, ArgumentError, ParameterError, DeclarationError, TemplateError, ManifestError)
 
 
 class Stop(Exception):

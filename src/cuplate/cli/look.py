@@ -16,8 +16,9 @@ from typing import Annotated, Any
 import typer
 
 from cuplate import cache
-from cuplate.cache.layers import Layer, toolchains
+from cuplate.cache.layers import Layer
 from cuplate.cache.listing import is_kernel
+from cuplate.cache.packing import toolchains
 from cuplate.cli import screen
 from cuplate.cli.exits import Exit, Stop, say
 from cuplate.cli.store import (
@@ -41,7 +42,7 @@ from cuplate.cli.store import (
 from cuplate.cubin import Cubin, Resources
 from cuplate.errors import CacheError
 
-__all__ = ["info", "list_", "path", "show", "verify"]
+__all__ = ["entry_fields", "info", "list_", "path", "print_entries", "show", "verify"]
 
 Key = Annotated[str, typer.Argument(metavar="KEY", help="A key, or as many of its first digits as are unique.")]
 
@@ -209,9 +210,9 @@ def list_(
         found.sort(key=order, reverse=downwards != reverse)
         shown = found[:limit]
         if json:
-            screen.emit(directory=store.policy.directory, entries=[_fields(entry) for entry in shown])
+            screen.emit(directory=store.policy.directory, entries=[entry_fields(entry) for entry in shown])
         elif shown:
-            _print_entries(shown, layers=layers)
+            print_entries(shown, layers=layers)
         if not json and limit is not None and len(found) > limit:
             say(f"{len(found) - limit} more.")
         if unread := sum(entry.is_kernel and entry.kernel is None for entry in shown):
@@ -222,7 +223,7 @@ def list_(
             say(f"nothing is stored in {store.policy.directory or 'the layers'}.")
 
 
-def _fields(entry: Entry) -> dict[str, Any]:
+def entry_fields(entry: Entry) -> dict[str, Any]:
     """What JSON says of an entry."""
     listed, kernel = entry.listed, entry.kernel
     about = kernel and kernel.about
@@ -246,7 +247,8 @@ def _fields(entry: Entry) -> dict[str, Any]:
     }
 
 
-def _print_entries(entries: list[Entry], *, layers: bool) -> None:
+def print_entries(entries: list[Entry], *, layers: bool) -> None:
+    """A table of entries."""
     now = time.time()
     rows = []
     for entry in entries:
@@ -303,7 +305,7 @@ def show(
             raise Stop(Exit.FOUND, _NO_SOURCE)
         if json:  # which has the source too
             ingredients = [{"name": name, "value": value} for name, value in cubin.ingredients]
-            screen.emit(**_fields(entry), ingredients=ingredients, log=cubin.log, source=cubin.source or None)
+            screen.emit(**entry_fields(entry), ingredients=ingredients, log=cubin.log, source=cubin.source or None)
         elif source:
             _print_source(cubin.source)
         elif cubin_file is None:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from rich import box
 from rich.cells import cell_len
 from rich.console import Console
 from rich.table import Table
+
+from cuplate.progress import progress
 
 __all__ = ["age", "clean", "console", "emit", "progress", "size", "table"]
 
@@ -97,19 +98,3 @@ def age(seconds: float) -> str:
         if seconds >= unit_s:
             return f"{seconds // unit_s:.0f}{name}"
     return "now"
-
-
-@contextmanager
-def progress(doing: str, total: int | None = None) -> Iterator[Callable[[int], None]]:
-    """A bar on stderr while the block runs, if that is a terminal; call what it gives with the number done so far."""
-    shown = Console(stderr=True)
-    if not shown.is_terminal:
-        yield lambda done: None
-        return
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
-    counted = () if total is None else (MofNCompleteColumn(),)
-    columns = (TextColumn("{task.description}"), BarColumn(), *counted, TimeElapsedColumn())
-    with Progress(*columns, console=shown, transient=True) as bar:
-        task = bar.add_task(doing, total=total)
-        yield lambda done: bar.update(task, completed=done)

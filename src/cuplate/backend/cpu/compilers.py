@@ -15,9 +15,18 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cuplate.errors import ToolchainError
+from cuplate.key import HOST_CHECK
 from cuplate.options import Options
 
-__all__ = ["FileIdentity", "HostCompiler", "file_identity", "find_compiler", "is_still"]
+__all__ = [
+    "ABSENT",
+    "FileIdentity",
+    "HostCompiler",
+    "cpu_features",
+    "file_identity",
+    "find_compiler",
+    "is_still",
+]
 
 FileIdentity = tuple[str, int, int, int, int]
 """Path, device, inode, size, and time of the last change in nanoseconds."""
@@ -108,7 +117,7 @@ class HostCompiler:
         # Vectorized sums part products from sums that the GPU fuses; and clang instruments no access above 16 bytes.
         flags += ["-fno-tree-vectorize"] if self.family == "gcc" else ["-fno-vectorize", "-fno-slp-vectorize"]
         if checked:
-            flags += ["-DCUPLATE_CHECK", *_CHECKED, *self._checked()]
+            flags += [HOST_CHECK, *_CHECKED, *self._checked()]
         if options.debug:
             flags.append("-ffp-contract=off")  # as NVRTC: else clang's front end does what nothing behind it would
         if options.fast_math:
@@ -140,6 +149,10 @@ class HostCompiler:
             # What zig adds by itself: libc++, NDEBUG where it optimizes, checks of its own where it does not.
             flags += ["-nostdinc++", "-UNDEBUG", "-fno-sanitize=undefined"]
         return tuple(flags)
+
+
+ABSENT = HostCompiler("none", (), "", "", "")
+"""In place of a compiler where there is none."""
 
 
 def find_compiler(choice: str | None = None) -> HostCompiler:

@@ -12,12 +12,21 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from cuplate.backend.cpu.build import shim_digest
-from cuplate.backend.cpu.compilers import FileIdentity, HostCompiler, file_identity, find_compiler, is_still
+from cuplate.backend.cpu.compilers import (
+    ABSENT,
+    FileIdentity,
+    HostCompiler,
+    cpu_features,
+    file_identity,
+    find_compiler,
+    is_still,
+)
 from cuplate.backend.cpu.engine import ArrayArgument, Module
 from cuplate.backend.protocol import DeviceFacts
 from cuplate.config import Settings
-from cuplate.errors import LaunchError
+from cuplate.errors import LaunchError, ToolchainError
 from cuplate.grid import Grid, limits_for
+from cuplate.key import HOST_CHECK
 from cuplate.options import Options
 
 if TYPE_CHECKING:
@@ -48,22 +57,39 @@ class Target:
     Attributes
     ----------
     compiler : HostCompiler
+        `ABSENT` where there is none: then what is stored can be run, and nothing built.
     check : str
         ``"full"``, ``"bounds"`` or ``"off"``.
     arch : str
         The architecture that the CPU stands for: ``"sm_80"``.
     file : FileIdentity or None
         Of the compiler.
+    choice : str or None
+        The compiler that was asked for.
     """
 
     compiler: HostCompiler
     check: str
     arch: str
     file: FileIdentity | None = None
+    choice: str | None = None
+
+    @property
+    def builds(self) -> bool:
+        """Whether there is a compiler."""
+        return self.compiler is not ABSENT
+
+    def why_not(self) -> ToolchainError:
+        """Why there is no compiler."""
+        try:
+            find_compiler(self.choice)
+        except ToolchainError as error:
+            return error
+        return ToolchainError("a C++ compiler was installed during the call.", try_="the call again")
 
     def unchanged(self) -> bool:
         """Whether the compiler is still the one that was asked what it is: what another makes must not get its key."""
-        return is_still(self.file)
+        return self.builds and is_still(self.file)
 
     def ingredients(self, options: Options) -> tuple[tuple[str, str], ...]:
         """What decides the machine code besides the source, for keys; no path is in it."""
@@ -75,26 +101,33 @@ class Target:
             ("cpu backend", shim_digest()),
         )
 
+    def requested(self) -> tuple[tuple[str, str], ...]:
+        """What of those can be told without a compiler, for `cuplate.key.request`."""
+        return (
+            ("host flags", "" if self.check == "off" else HOST_CHECK),
+            ("host cpu", cpu_features()),
+            ("cpu backend", shim_digest()),
+        )
+
 
 def target(settings: Settings, *, again: bool = False) -> Target:
-    """What the settings ask for.
+    """What the settings ask for, as far as it is there.
 
     Parameters
     ----------
     settings : Settings
     again : bool
-        Look whether the compiler has been replaced since.
-
-    Raises
-    ------
-    ToolchainError
-        There is no C++ compiler.
+        Look whether the compiler has been replaced, or has come, since.
     """
     known = _target[0] if _target else None
     if known is None or known[0] is not settings or (again and not known[1].unchanged()):
-        file = file_identity(find_compiler(settings.cpu_compiler).command[0])
-        compiler = find_compiler(settings.cpu_compiler)  # after: what is replaced meanwhile is seen at the next look
-        known = settings, Target(compiler, settings.cpu_check, settings.cpu_arch, file)
+        choice = settings.cpu_compiler
+        try:
+            file = file_identity(find_compiler(choice).command[0])
+            compiler = find_compiler(choice)  # after: what is replaced meanwhile is seen at the next look
+        except ToolchainError:
+            file, compiler = None, ABSENT
+        known = settings, Target(compiler, settings.cpu_check, settings.cpu_arch, file, choice)
         _target[:] = [known]
     return known[1]
 
