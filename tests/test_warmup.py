@@ -73,8 +73,9 @@ def test_what_is_sent_and_comes_back_is_small() -> None:
     """A line of text and an architecture; the function goes by reference, and the kernel stays."""
     executor = Here()
     (row,) = warm([SAXPY], arch="sm_90", executor=executor)
-    assert executor.sent == [(SAXPY.line(), "sm_90")]
-    assert len(pickle.dumps((_work, *executor.sent[0]))) < 400
+    ((work, *sent, _),) = executor.sent
+    assert work is _work and sent == [SAXPY.line(), "sm_90"]
+    assert len(pickle.dumps(executor.sent[0])) < 400
     assert len(pickle.dumps(row)) < 800
     assert pickle.loads(pickle.dumps(first.saxpy)) is first.saxpy
 
@@ -118,12 +119,22 @@ def test_a_compiler_that_is_not_here_may_be_there(monkeypatch: pytest.MonkeyPatc
     assert warm([SAXPY], arch="sm_90").failed
 
 
-@pytest.mark.parametrize(("loses", "sent"), [(1, 3), (2, 4), (99, 4)])
-def test_lost_work_is_sent_once_more_and_then_done_here(loses: int, sent: int) -> None:
-    """Work whose worker is gone comes to an end all the same."""
+@pytest.mark.parametrize(("loses", "sent"), [(1, 3), (2, 4)])
+def test_lost_work_is_sent_once_more(loses: int, sent: int) -> None:
+    """And each time it looks like other work to an executor that answers what it was asked before."""
     executor = Here(loses=loses)
     result = warm([SAXPY, more.square.wanted()], arch="sm_90", executor=executor)
-    assert origins(result) == ["compile", "compile"] and len(executor.sent) == sent
+    assert origins(result) == ["compile", "compile"]
+    assert len(executor.sent) == len(set(executor.sent)) == sent
+
+
+def test_work_that_is_lost_twice_is_an_error_and_is_not_done_here() -> None:
+    """It may be what kills its workers."""
+    executor, before = Here(loses=99), cache.stats(all_threads=True).compile.compiles
+    result = warm([SAXPY, more.square.wanted()], arch="sm_90", executor=executor)
+    assert origins(result) == ["error", "error"] and len(executor.sent) == 4
+    assert "its worker was lost twice" in result.failed[0].error
+    assert cache.stats(all_threads=True).compile.compiles == before
 
 
 def test_an_executor_that_takes_nothing_leaves_it_to_this_process() -> None:
