@@ -82,7 +82,7 @@ class Fleet:
     link_bytes_per_s: float = 25e9 / 8
     connections: int = 10_000
     time_out_s: float = WAIT_S
-    dispatch_s: float = 1e-3
+    dispatch_s: float = 3.5e-3
     mount_s: float = 5e-3
     seed: int = 0
 
@@ -182,7 +182,7 @@ def _bundled(fleet: Fleet, starts: Sequence[float], *, fetched: bool) -> Outcome
     return Outcome(0, moved, 0, *_times(starts, ready), 0, busy)
 
 
-_ASK, _PUT = 0, 1
+_ASK, _PUT, _STORE = range(3)
 
 
 class _Run:
@@ -264,18 +264,15 @@ class _Run:
         queue = self.queue
         while queue:
             moment, _, what, node, key = heapq.heappop(queue)
-            if what == _PUT:
-                self.receive(moment, key)
-            else:
+            if what == _ASK:
                 self.answer(moment, node, key)
-
-    def receive(self, moment: float, key: int) -> None:
-        """A put: its bytes arrive, then the thread stores them; the first of equal ones stays."""
-        size = self.fleet.entry_bytes
-        self.in_free = max(self.in_free, moment) + size / self.fleet.link_bytes_per_s
-        self.serve(self.in_free, size)
-        self.puts += 1
-        self.stored[key] = 1
+            elif what == _PUT:  # the thread is free for others until all its bytes are there
+                self.in_free = max(self.in_free, moment) + self.fleet.entry_bytes / self.fleet.link_bytes_per_s
+                self.push(self.in_free, _STORE, node, key)
+            else:  # the first of equal ones stays
+                self.serve(moment, self.fleet.entry_bytes)
+                self.puts += 1
+                self.stored[key] = 1
 
     def answer(self, moment: float, node: int, key: int) -> None:
         """A get, and what the node does with the answer."""

@@ -91,6 +91,13 @@ def test_the_thread_the_link_and_the_round_trip_are_paid_for() -> None:
     assert simulate(fleet, Way.WARMED).last_ready_s == pytest.approx(put + get)
 
 
+def test_an_entry_on_its_way_in_is_not_there_and_keeps_nobody_waiting() -> None:
+    """Its bytes take the link a second; who asks meanwhile is told at once that there is none."""
+    pair = replace(INSTANT, nodes=2, keys=1, slots=1, entry_bytes=1_000_000, link_bytes_per_s=1e6)
+    found = simulate(pair, Way.SHARED, starts=[0.0, 1.5])
+    assert (found.compiles, found.timed_out, found.last_ready_s) == (2, 0, 2.5)
+
+
 def test_many_nodes_are_held_by_what_saturates_first() -> None:
     """With small entries the thread is the bound, with large ones the link."""
     many = Fleet(nodes=2000, keys=10, slots=1, compile_s=0.0, dispatch_s=0.0)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pickle
 import signal
+import sys
 from concurrent.futures import BrokenExecutor, Executor, Future, ProcessPoolExecutor
 from importlib import import_module
 from multiprocessing import get_context
@@ -73,8 +74,8 @@ def test_what_is_sent_and_comes_back_is_small() -> None:
     """A line of text and an architecture; the function goes by reference, and the kernel stays."""
     executor = Here()
     (row,) = warm([SAXPY], arch="sm_90", executor=executor)
-    ((work, *sent, _),) = executor.sent
-    assert work is _work and sent == [SAXPY.line(), "sm_90"]
+    ((work, sent, _),) = executor.sent
+    assert work is _work and sent == ((SAXPY.line(), "sm_90"),)
     assert len(pickle.dumps(executor.sent[0])) < 400
     assert len(pickle.dumps(row)) < 800
     assert pickle.loads(pickle.dumps(first.saxpy)) is first.saxpy
@@ -126,6 +127,18 @@ def test_lost_work_is_sent_once_more(loses: int, sent: int) -> None:
     result = warm([SAXPY, more.square.wanted()], arch="sm_90", executor=executor)
     assert origins(result) == ["compile", "compile"]
     assert len(executor.sent) == len(set(executor.sent)) == sent
+
+
+def test_a_long_list_is_sent_in_batches_and_again_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that an executor's cost of a task is paid less often, and what is lost with others is lost for itself."""
+    monkeypatch.setattr(sys.modules["cuplate.warmup"], "_SENDINGS", 2)
+    executor = Here(loses=1)
+    told: list[int] = []
+    archs = ["sm_75", "sm_80", "sm_90", "sm_100", "sm_120"]
+    result = warm([SAXPY], arch=archs, executor=executor, progress=lambda n, of: told.append(n))
+    assert origins(result) == ["compile"] * 5 and [row.arch for row in result] == archs
+    assert [len(what) for _, what, _ in executor.sent] == [3, 2, 1, 1, 1]
+    assert told == [0, 1, 2, 3, 4, 5]
 
 
 def test_work_that_is_lost_twice_is_an_error_and_is_not_done_here() -> None:

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 __all__ = ["Row", "Task", "Warmed", "listed", "prepare", "run", "tasks", "warmup"]
 
 _LOST = "its worker was lost twice: what is compiled there ends the process, or the executor drops what it took"
+_SENDINGS = 256
+"""More specializations than that are sent in batches: a task costs Dask's scheduler and workers 7 ms, a pool less."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -294,9 +296,9 @@ def _work(line: str, arch: str) -> Row:
     return replace(row, origin=obtained.origin, seconds=time.perf_counter() - start)
 
 
-def _sent(work: Callable[[str, str], Row], line: str, arch: str, turn: str) -> Row:
+def _sent(work: Callable[[str, str], Row], what: Iterable[tuple[str, str]], turn: str) -> list[Row]:
     """What is sent. `turn` differs each time: some executors (Dask's) answer equal calls with what they have."""
-    return work(line, arch)
+    return [work(line, arch) for line, arch in what]
 
 
 def _where() -> str:
@@ -338,9 +340,10 @@ def _run_all(
     progress(0, len(planned))
     refused = random.Random().sample(planned, len(planned))
     lost: list[Task] = []
-    for used in (executor, executor) if executor is not None else (None,):
-        refused, lost = _run([*refused, *lost], used, landed, work)
     if executor is not None:
+        refused, lost = _run(refused, executor, landed, work, size=-(-len(refused) // _SENDINGS))
+        refused, lost = _run([*refused, *lost], executor, landed, work)  # one by one: each is lost for itself
+    if refused:
         refused, _ = _run(refused, None, landed, work)
     for task in (*refused, *lost):
         landed(task, Row(wanted=task.line, arch=task.arch, error=_LOST))
@@ -364,29 +367,33 @@ def _run(
     executor: Executor | None,
     landed: Callable[[Task, Row], None],
     work: Callable[[str, str], Row],
+    size: int = 1,
 ) -> tuple[list[Task], list[Task]]:
-    """Have everything done, here if there is no executor; what it took none of, and what was lost with its worker."""
+    """Have everything done, so many at a time, here if there is no executor; what was refused, and what was lost."""
     if not waiting:
         return [], []
-    under_way: dict[Future[Row], Task] = {}
+    under_way: dict[Future[list[Row]], list[Task]] = {}
     refused: list[Task] = []
-    lost = []
+    lost: list[Task] = []
     turn = uuid.uuid4().hex
     with _pool(executor, len(waiting)) as pool:
         try:
-            for place, task in enumerate(waiting):
+            for place in range(0, len(waiting), size):
+                batch = waiting[place : place + size]
                 try:
-                    under_way[pool.submit(_sent, work, task.line, task.arch, turn)] = task
+                    future = pool.submit(_sent, work, tuple((task.line, task.arch) for task in batch), turn)
                 except Exception:  # it is broken, or shut down
                     refused = waiting[place:]
                     break
+                under_way[future] = batch
             for future in as_completed(under_way):
                 try:
-                    row = future.result()
+                    found = future.result()
                 except Exception:  # `work` raises nothing: the worker is gone, or what it sent cannot be read
-                    lost.append(under_way[future])
+                    lost += under_way[future]
                 else:
-                    landed(under_way[future], row)
+                    for task, row in zip(under_way[future], found, strict=True):
+                        landed(task, row)
         except BaseException:
             for future in under_way:
                 future.cancel()
