@@ -6,11 +6,12 @@ import os
 import pickle
 import signal
 import sys
+import time
 from concurrent.futures import BrokenExecutor, Executor, Future, ProcessPoolExecutor
 from importlib import import_module
 from multiprocessing import get_context
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -127,6 +128,42 @@ def test_lost_work_is_sent_once_more(loses: int, sent: int) -> None:
     result = warm([SAXPY, more.square.wanted()], arch="sm_90", executor=executor)
     assert origins(result) == ["compile", "compile"]
     assert len(executor.sent) == len(set(executor.sent)) == sent
+
+
+class Late:
+    """A shared tier that takes its time to store."""
+
+    held: ClassVar[dict[bytes, bytes]] = {}
+
+    def get(self, key: bytes) -> bytes | None:
+        return self.held.get(key)
+
+    def put(self, key: bytes, value: bytes) -> None:
+        time.sleep(0.2)
+        self.held[key] = value
+
+
+def test_what_is_told_as_compiled_is_on_the_shared_tier() -> None:
+    """The worker waits for that; who asks next is served from there."""
+    Late.held.clear()
+    with cuplate.configure(shared=f"{__name__}:Late", secret=b"of this test"):
+        assert origins(warm([SAXPY], arch="sm_90", executor=Here())) == ["compile"]
+        assert len(Late.held) == 1
+        cache.clear()
+        found = warm([SAXPY], arch="sm_90", executor=Here())
+    assert origins(found) == ["shared"] and (found.compiled, found.hits) == (0, 1)
+
+
+def test_each_time_is_another_order() -> None:
+    """So that nodes which warm up side by side do not all begin with the same."""
+    archs = ["sm_75", "sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120"]
+    orders = set()
+    for _ in range(3):
+        executor = Here()
+        result = warm([SAXPY], arch=archs, executor=executor)
+        assert [row.arch for row in result] == archs
+        orders.add(tuple(what for _, what, _ in executor.sent))
+    assert len(orders) > 1
 
 
 def test_a_long_list_is_sent_in_batches_and_again_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
