@@ -24,6 +24,8 @@ NAMES = (
     "store",
     "shared",
     "bundle",
+    "fleet",
+    "scale",
     "memory",
     "cpu",
 )

@@ -18,6 +18,8 @@ ORDER = (
     "store",
     "shared",
     "bundle",
+    "fleet",
+    "scale",
     "cpu",
 )
 HEAD = """\

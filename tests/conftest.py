@@ -16,7 +16,7 @@ from tests.servers import Served, missing_server
 GPU_TESTS = Path(__file__).parent / "gpu"
 CPP_TESTS = Path(__file__).parent / "backend" / "cpu"
 
-KEPT = ("CUPLATE_REQUIRE_GPU", "CUPLATE_REQUIRE_REDIS")  # they say what this machine must have
+KEPT = ("CUPLATE_REQUIRE_GPU", "CUPLATE_REQUIRE_REDIS", "CUPLATE_REQUIRE_DASK")  # they say what this machine must have
 
 # For the processes that tests start: they find a checkout that is not installed, as pytest's own `pythonpath` does.
 SOURCES = str(Path(__file__).parent.parent / "src")

@@ -116,7 +116,7 @@ def test_checks_cuts_every_check_out_of_the_generated_code(monkeypatch: pytest.M
 
 def test_all_knows_every_benchmark() -> None:
     """A new benchmark cannot be left out of all.py."""
-    parts = {"all", "measuring", "report", "triton_matmul"}
+    parts = {"all", "loopback", "measuring", "report", "simulation", "triton_matmul"}
     spec = importlib.util.spec_from_file_location("all_benchmarks", BENCHMARKS / "all.py")
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)

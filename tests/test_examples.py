@@ -17,7 +17,7 @@ from cuplate.testing import check
 
 ROOT = Path(__file__).parent.parent
 EXAMPLES = ROOT / "examples"
-EXAMPLES_RUN = ["existing_kernel.py", "persistent_cache.py", "saxpy.py", "tune_cache.py"]
+EXAMPLES_RUN = ["dask_warmup.py", "existing_kernel.py", "persistent_cache.py", "saxpy.py", "tune_cache.py"]
 SMALL = ("--m", "40", "--n", "20", "--k", "30")
 
 

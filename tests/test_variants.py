@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any, Literal
 
 import pytest
@@ -54,6 +55,18 @@ def test_the_64th_variant_names_the_parameter_that_varies_b57() -> None:
         "cuplate: f has been rendered in 64 variants: the parameter 'tile' has taken 64 values. A value that changes "
         "from call to call belongs before the *, as a run-time argument."
     )
+
+
+def test_a_manifest_may_have_as_many_as_it_likes() -> None:
+    """What is asked for by name is no parameter that varies."""
+    f = two_parameters()
+    inspection, entry = f.inspect.__self__, f.wanted(tile=0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for tile in range(65):
+            parameters = tuple({**dict(entry.parameters), "tile": tile}.items())
+            _, content = inspection.prepared(replace(entry, parameters=parameters), "sm_90")
+    assert "64" in content.parameters_text
 
 
 def test_static_sizes_that_vary_are_told_as_sizes() -> None:

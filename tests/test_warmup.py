@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 import pickle
 import signal
+import sys
+import time
 from concurrent.futures import BrokenExecutor, Executor, Future, ProcessPoolExecutor
 from importlib import import_module
 from multiprocessing import get_context
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -73,8 +75,9 @@ def test_what_is_sent_and_comes_back_is_small() -> None:
     """A line of text and an architecture; the function goes by reference, and the kernel stays."""
     executor = Here()
     (row,) = warm([SAXPY], arch="sm_90", executor=executor)
-    assert executor.sent == [(SAXPY.line(), "sm_90")]
-    assert len(pickle.dumps((_work, *executor.sent[0]))) < 400
+    ((work, sent, _),) = executor.sent
+    assert work is _work and sent == ((SAXPY.line(), "sm_90"),)
+    assert len(pickle.dumps(executor.sent[0])) < 400
     assert len(pickle.dumps(row)) < 800
     assert pickle.loads(pickle.dumps(first.saxpy)) is first.saxpy
 
@@ -118,12 +121,70 @@ def test_a_compiler_that_is_not_here_may_be_there(monkeypatch: pytest.MonkeyPatc
     assert warm([SAXPY], arch="sm_90").failed
 
 
-@pytest.mark.parametrize(("loses", "sent"), [(1, 3), (2, 4), (99, 4)])
-def test_lost_work_is_sent_once_more_and_then_done_here(loses: int, sent: int) -> None:
-    """Work whose worker is gone comes to an end all the same."""
+@pytest.mark.parametrize(("loses", "sent"), [(1, 3), (2, 4)])
+def test_lost_work_is_sent_once_more(loses: int, sent: int) -> None:
+    """And each time it looks like other work to an executor that answers what it was asked before."""
     executor = Here(loses=loses)
     result = warm([SAXPY, more.square.wanted()], arch="sm_90", executor=executor)
-    assert origins(result) == ["compile", "compile"] and len(executor.sent) == sent
+    assert origins(result) == ["compile", "compile"]
+    assert len(executor.sent) == len(set(executor.sent)) == sent
+
+
+class Late:
+    """A shared tier that takes its time to store."""
+
+    held: ClassVar[dict[bytes, bytes]] = {}
+
+    def get(self, key: bytes) -> bytes | None:
+        return self.held.get(key)
+
+    def put(self, key: bytes, value: bytes) -> None:
+        time.sleep(0.2)
+        self.held[key] = value
+
+
+def test_what_is_told_as_compiled_is_on_the_shared_tier() -> None:
+    """The worker waits for that; who asks next is served from there."""
+    Late.held.clear()
+    with cuplate.configure(shared=f"{__name__}:Late", secret=b"of this test"):
+        assert origins(warm([SAXPY], arch="sm_90", executor=Here())) == ["compile"]
+        assert len(Late.held) == 1
+        cache.clear()
+        found = warm([SAXPY], arch="sm_90", executor=Here())
+    assert origins(found) == ["shared"] and (found.compiled, found.hits) == (0, 1)
+
+
+def test_each_time_is_another_order() -> None:
+    """So that nodes which warm up side by side do not all begin with the same."""
+    archs = ["sm_75", "sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120"]
+    orders = set()
+    for _ in range(3):
+        executor = Here()
+        result = warm([SAXPY], arch=archs, executor=executor)
+        assert [row.arch for row in result] == archs
+        orders.add(tuple(what for _, what, _ in executor.sent))
+    assert len(orders) > 1
+
+
+def test_a_long_list_is_sent_in_batches_and_again_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that an executor's cost of a task is paid less often, and what is lost with others is lost for itself."""
+    monkeypatch.setattr(sys.modules["cuplate.warmup"], "_SENDINGS", 2)
+    executor = Here(loses=1)
+    told: list[int] = []
+    archs = ["sm_75", "sm_80", "sm_90", "sm_100", "sm_120"]
+    result = warm([SAXPY], arch=archs, executor=executor, progress=lambda n, of: told.append(n))
+    assert origins(result) == ["compile"] * 5 and [row.arch for row in result] == archs
+    assert [len(what) for _, what, _ in executor.sent] == [3, 2, 1, 1, 1]
+    assert told == [0, 1, 2, 3, 4, 5]
+
+
+def test_work_that_is_lost_twice_is_an_error_and_is_not_done_here() -> None:
+    """It may be what kills its workers."""
+    executor, before = Here(loses=99), cache.stats(all_threads=True).compile.compiles
+    result = warm([SAXPY, more.square.wanted()], arch="sm_90", executor=executor)
+    assert origins(result) == ["error", "error"] and len(executor.sent) == 4
+    assert "its worker was lost twice" in result.failed[0].error
+    assert cache.stats(all_threads=True).compile.compiles == before
 
 
 def test_an_executor_that_takes_nothing_leaves_it_to_this_process() -> None:

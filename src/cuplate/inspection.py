@@ -81,7 +81,9 @@ class Inspection:
     def _described(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], arch: str | None) -> _Described:
         return self._planned(self._call(args, kwargs), arch)
 
-    def _planned(self, call: Call, arch: str | None, sm_count: int | None = None) -> _Described:
+    def _planned(
+        self, call: Call, arch: str | None, sm_count: int | None = None, *, listed: bool = False
+    ) -> _Described:
         choice = self.choice
         on_host = arch == HOST_ARCH or (arch is None and call.device is not None and call.device[0] == "cpu")
         target = self._host() if on_host else None
@@ -100,7 +102,7 @@ class Inspection:
             limits=limits,
             called_as=call.called_as(self.name),
         )
-        content = variants.content(plan, target=target, current=True)
+        content = variants.content(plan, target=target, current=True, listed=listed)
         check_indices(plan, content.source, content.slots, variants.binding.options)
         return _Described(call, plan, content, limits, chosen)
 
@@ -147,7 +149,7 @@ class Inspection:
         """
         names = tuple(output.name for output in self.signature.outputs)
         device = re.sub(r"(?<=\d)[af]\Z", "", arch) if arch is not None else None
-        described = self._planned(self._call((), wanted.arguments(names)), device, wanted.sm_count)
+        described = self._planned(self._call((), wanted.arguments(names)), device, wanted.sm_count, listed=True)
         return described.chosen.variants, described.content
 
     def inspect(self, *args: Any, arch: str | None = None, **kwargs: Any) -> Report:

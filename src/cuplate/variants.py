@@ -112,7 +112,9 @@ class Variants:
         """What holds for this function now, with the source of every value."""
         return cache.current_policy(self.policy)
 
-    def content(self, plan: Plan, *, target: Target | None = None, current: bool = False) -> Content:
+    def content(
+        self, plan: Plan, *, target: Target | None = None, current: bool = False, listed: bool = False
+    ) -> Content:
         """Source and key of a plan; rendered once for equal specializations.
 
         Parameters
@@ -122,6 +124,8 @@ class Variants:
             Of the CPU backend; None for a GPU.
         current : bool
             True renders and keys anew if the headers have changed since: what is compiled now must not get the old key.
+        listed : bool
+            True for an entry of a manifest: it was asked for by name, so many are no sign of a value that varies.
 
         Raises
         ------
@@ -137,7 +141,8 @@ class Variants:
                 if len(self._contents) >= CONTENTS:
                     self._contents.clear()
                 self._contents[rendered] = content
-            self._note_variant(content, plan.specialization.parameters)
+            if not listed:
+                self._note_variant(content, plan.specialization.parameters)
         return content
 
     def obtain(self, content: Content) -> Obtained:

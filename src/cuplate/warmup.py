@@ -7,8 +7,10 @@ found by its reference, and the kernel stays in the store of the process that co
 from __future__ import annotations
 
 import os
+import random
 import socket
 import time
+import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
@@ -27,6 +29,10 @@ if TYPE_CHECKING:
 
 __all__ = ["Row", "Task", "Warmed", "listed", "prepare", "run", "tasks", "warmup"]
 
+_LOST = "its worker was lost twice: what is compiled there ends the process, or the executor drops what it took"
+_SENDINGS = 256
+"""More specializations than that are sent in batches: a task costs Dask's scheduler and workers 7 ms, a pool less."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
@@ -41,7 +47,7 @@ class Row:
     key : str
         Content key, hexadecimal; empty where it could not be told.
     origin : str
-        ``"compile"``, ``"disk"`` for a hit, ``"joined"`` where another thread compiled it, or ``"error"``.
+        ``"compile"``; ``"disk"`` or ``"shared"`` for a hit; ``"joined"`` where another thread got it; or ``"error"``.
     seconds : float
         From the look-up to the end.
     where : str
@@ -97,8 +103,8 @@ class Warmed:
 
     @property
     def hits(self) -> int:
-        """Keys that were there."""
-        return len({row.key for row in self.rows if row.origin == "disk"})
+        """Keys that were there, on the disk or in the shared tier."""
+        return len({row.key for row in self.rows if row.origin in ("disk", "shared")})
 
     def check(self) -> Warmed:
         """This result, if nothing failed.
@@ -180,8 +186,9 @@ def warmup(
 
     Notes
     -----
-    Work that is lost with its worker, or cannot be sent, is sent once more; if that fails it is done here. An interrupt
-    cancels what has not begun.
+    Work that is lost with its worker is sent once more, and if it is lost again that is its row's error: what kills its
+    worker would kill this process too. What the executor takes none of is done here. An interrupt cancels what has not
+    begun. The order is another one each time, so that nodes which warm up side by side divide the work among them.
 
     Examples
     --------
@@ -282,9 +289,16 @@ def _work(line: str, arch: str) -> Row:
         variants, content = prepare(Wanted.parse(line), arch)
         row = replace(row, key=content.key.hex)
         obtained = variants.obtain(content)
+        if obtained.origin == "compile" and (away := variants.distant()) is not None:
+            away.flush()  # who is told that it is done may look for it there
     except Exception as error:
         return replace(row, error=str(error) or type(error).__name__, seconds=time.perf_counter() - start)
     return replace(row, origin=obtained.origin, seconds=time.perf_counter() - start)
+
+
+def _sent(work: Callable[[str, str], Row], what: Iterable[tuple[str, str]], turn: str) -> list[Row]:
+    """What is sent. `turn` differs each time: some executors (Dask's) answer equal calls with what they have."""
+    return [work(line, arch) for line, arch in what]
 
 
 def _where() -> str:
@@ -324,13 +338,15 @@ def _run_all(
         progress(done, len(planned))
 
     progress(0, len(planned))
-    lost = planned
-    for used in (executor, executor, None) if executor is not None else (None,):
-        if lost:
-            with _pool(used, len(lost)) as pool:
-                lost = _run(lost, pool, landed, work)
-    for task in lost:
-        landed(task, Row(wanted=task.line, arch=task.arch, error="the work was lost three times"))
+    refused = random.Random().sample(planned, len(planned))
+    lost: list[Task] = []
+    if executor is not None:
+        refused, lost = _run(refused, executor, landed, work, size=-(-len(refused) // _SENDINGS))
+        refused, lost = _run([*refused, *lost], executor, landed, work)  # one by one: each is lost for itself
+    if refused:
+        refused, _ = _run(refused, None, landed, work)
+    for task in (*refused, *lost):
+        landed(task, Row(wanted=task.line, arch=task.arch, error=_LOST))
 
 
 @contextmanager
@@ -347,30 +363,39 @@ def _pool(executor: Executor | None, most: int) -> Iterator[Executor]:
 
 
 def _run(
-    planned: list[Task],
-    executor: Executor,
+    waiting: list[Task],
+    executor: Executor | None,
     landed: Callable[[Task, Row], None],
     work: Callable[[str, str], Row],
-) -> list[Task]:
-    """Have everything done; what was lost with its worker is returned."""
-    under_way: dict[Future[Row], Task] = {}
-    lost = []
-    try:
-        for place, task in enumerate(planned):
-            try:
-                under_way[executor.submit(work, task.line, task.arch)] = task
-            except Exception:  # it is broken, or shut down
-                lost += planned[place:]
-                break
-        for future in as_completed(under_way):
-            try:
-                row = future.result()
-            except Exception:  # `_work` raises nothing: the worker is gone, or what it sent cannot be read
-                lost.append(under_way[future])
-            else:
-                landed(under_way[future], row)
-    except BaseException:
-        for future in under_way:
-            future.cancel()
-        raise
-    return lost
+    size: int = 1,
+) -> tuple[list[Task], list[Task]]:
+    """Have everything done, so many at a time, here if there is no executor; what was refused, and what was lost."""
+    if not waiting:
+        return [], []
+    under_way: dict[Future[list[Row]], list[Task]] = {}
+    refused: list[Task] = []
+    lost: list[Task] = []
+    turn = uuid.uuid4().hex
+    with _pool(executor, len(waiting)) as pool:
+        try:
+            for place in range(0, len(waiting), size):
+                batch = waiting[place : place + size]
+                try:
+                    future = pool.submit(_sent, work, tuple((task.line, task.arch) for task in batch), turn)
+                except Exception:  # it is broken, or shut down
+                    refused = waiting[place:]
+                    break
+                under_way[future] = batch
+            for future in as_completed(under_way):
+                try:
+                    found = future.result()
+                except Exception:  # `work` raises nothing: the worker is gone, or what it sent cannot be read
+                    lost += under_way[future]
+                else:
+                    for task, row in zip(under_way[future], found, strict=True):
+                        landed(task, row)
+        except BaseException:
+            for future in under_way:
+                future.cancel()
+            raise
+    return refused, lost
