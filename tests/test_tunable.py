@@ -35,7 +35,8 @@ def bound(names: str, function: Any, **keywords: Any) -> Any:
 
 def candidates(function: Any, size: int = 100, **given: Any) -> list[dict[str, Any]]:
     """What may be chosen for an array of a size, the default first."""
-    chosen = function.inspect.__self__._choose((ArraySpec((size,)),), given, "sm_90")[1]
+    inspection = function.inspect.__self__
+    chosen = inspection._chosen(inspection._call((ArraySpec((size,)),), given), "sm_90")[0]
     found = [dict(c) for c in chosen.candidates]
     assert not found or dict(chosen.parameters) in found
     return sorted(found, key=lambda c: c != dict(chosen.parameters))
