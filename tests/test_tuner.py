@@ -809,3 +809,13 @@ def test_the_command_line_takes_tunings_for_notes(gpu: Gpu, bench: Bench, capsys
         said = capsys.readouterr().out
         assert ended.value.code in (0, None), said
         assert ("(tuning) f" in said) == ("--notes" in command), said
+
+
+def test_a_manifest_names_the_winner(gpu: Gpu, bench: Bench) -> None:
+    """What a run used is the tuned kernel, so that is what a build for others compiles."""
+    add.cache_clear()
+    with cuplate.record() as recording:
+        add(gpu.array(100), gpu.array(100))
+    (entry,) = recording.manifest
+    assert last(gpu) == "tile=32" and "32" in entry.line() and "16" not in entry.line()
+    add.cache_clear()
