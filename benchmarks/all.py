@@ -28,6 +28,7 @@ NAMES = (
     "scale",
     "memory",
     "cpu",
+    "autotune",
 )
 TIMEOUT_S = 300
 

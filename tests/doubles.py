@@ -489,3 +489,76 @@ def _section(code: bytes, name: str) -> bytes:
         if code[start : code.index(b"\0", start)] == name.encode():
             return code[head[4] : head[4] + head[5]]
     return b""
+
+
+class Bench:
+    """Stands for ``cuplate.backend.cuda.bench.Bench``: memory is a row of addresses, and times are what a test says.
+
+    Parameters
+    ----------
+    gpu : Gpu
+    seconds : callable
+        Parameters of the kernel that ran last, as text, to the seconds of a run.
+    result : callable
+        To the bytes that it leaves, of a size.
+    """
+
+    device_id = "double"
+
+    def __init__(self, gpu: Gpu, seconds: Any, result: Any) -> None:
+        self.gpu, self.seconds, self.result = gpu, seconds, result
+        self.log: list[tuple[Any, ...]] = []
+        self.room = 1 << 40
+        self.fault: str | None = None
+
+    @property
+    def last(self) -> str:
+        """Parameters of the kernel that ran last."""
+        return self.gpu.launches[-1].parameters if self.gpu.launches else ""
+
+    def allocate(self, size_bytes: int) -> tuple[int, Any]:
+        """An address, as long as there is room."""
+        self.room -= size_bytes
+        if self.room < 0:
+            raise MemoryError("out of memory")
+        return self.gpu.new_address(size_bytes), None
+
+    def copy(self, to: int, source: int, size_bytes: int) -> None:
+        """Noted."""
+        self.log.append(("copy", to, source, size_bytes))
+
+    def fill(self, to: int, byte: int, size_bytes: int) -> None:
+        """Noted."""
+        self.log.append(("fill", to, byte, size_bytes))
+
+    def read(self, source: int, size_bytes: int) -> Any:
+        """What a test says."""
+        return np.frombuffer(self.result(self.last, size_bytes), np.uint8).copy()
+
+    def once(self, run: Any) -> None:
+        """Run."""
+        self.log.append(("run",))
+        run()
+
+    def sample(self, run: Any) -> float:
+        """Run; what a test says of the time."""
+        self.log.append(("run",))
+        run()
+        return float(self.seconds(self.last))
+
+    def settle(self) -> str | None:
+        """What a test says."""
+        return self.fault
+
+
+def install_bench(
+    monkeypatch: pytest.MonkeyPatch, gpu: Gpu, seconds: Any, result: Any = lambda parameters, size: bytes(size)
+) -> Bench:
+    """Put a bench in place for one test."""
+    bench = Bench(gpu, seconds, result)
+    module: Any = ModuleType("cuplate.backend.cuda.bench")
+    module.Bench = lambda owner, device, stream, order: bench
+    module.write = lambda pointer, data, device: bench.log.append(("write", pointer, len(data), device))
+    monkeypatch.setitem(sys.modules, "cuplate.backend.cuda.bench", module)
+    monkeypatch.setattr(sys.modules["cuplate.backend.cuda"], "bench", module, raising=False)
+    return bench

@@ -82,6 +82,15 @@ def test_what_needs_a_gpu_says_so(name: str, tmp_path: Path) -> None:
     assert "measured" in text and found["machine"]["gpu"].startswith("none: ")
 
 
+def test_autotune_starts_tuned_and_compares_warm_calls(tmp_path: Path) -> None:
+    """Its children find the winner and compile nothing, which they assert; the goal is a ratio of warm calls."""
+    found, text = run("autotune", tmp_path)
+    names = {row["name"] for row in found["rows"]}
+    assert {"the first call of a process, tuned", "a warm call in host memory, tuned", "a stored winner costs"} <= names
+    assert [goal["name"] for goal in found["goals"]] == ["a warm call in host memory, tuned / given"]
+    assert "Calls on a GPU were not measured" in text
+
+
 def test_all_collects_every_benchmark(tmp_path: Path) -> None:
     """all.py runs what it is told to and leaves one JSON and one log each."""
     command = [sys.executable, str(BENCHMARKS / "all.py"), "--quick", "--output", str(tmp_path), "--only", "dispatch"]

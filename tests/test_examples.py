@@ -17,7 +17,14 @@ from cuplate.testing import check
 
 ROOT = Path(__file__).parent.parent
 EXAMPLES = ROOT / "examples"
-EXAMPLES_RUN = ["dask_warmup.py", "existing_kernel.py", "persistent_cache.py", "saxpy.py", "tune_cache.py"]
+EXAMPLES_RUN = [
+    "dask_warmup.py",
+    "existing_kernel.py",
+    "persistent_cache.py",
+    "saxpy.py",
+    "tune_cache.py",
+    "tune_tile.py",
+]
 SMALL = ("--m", "40", "--n", "20", "--k", "30")
 
 
@@ -143,6 +150,15 @@ def test_tune_cache_recommends_what_its_work_needs(tmp_path: Path) -> None:
         ("tile", 2, 3),
     }
     assert told["disk"]["curves"][0]["points"][-1]["hits"] == 4
+
+
+def test_tune_tile_measures_once_and_then_knows() -> None:
+    """The first run measures every candidate; the second finds the table, and the result is right in both."""
+    said = [run("tune_tile.py", "--n", "1000").stdout.splitlines() for _ in range(2)]
+    assert said[0][-1] == said[1][-1] == "PASSED"
+    assert said[0][1].startswith("twice: measured in") and said[1][1].startswith("twice: stored on CPU")
+    assert said[0][2:-1] == said[1][2:-1] and len(said[0][2:-1]) == 3
+    assert sum(line.startswith("* block_x=") for line in said[0]) == 1
 
 
 def test_the_existing_kernel_keeps_its_own_parameter_list() -> None:

@@ -15,7 +15,7 @@ SRC = Path(__file__).parents[1] / "src"
 # one room unless a module of theirs is listed by its dotted name.
 ROOMS = """
 errors dtypes hints
-structs
+structs tunable
 specialization project config
 events progress typing scalars
 literal cxx instead
@@ -25,6 +25,7 @@ library dialect names origin template
 views
 grid signature
 parameters
+space
 arguments encode
 solve layout tensor_map
 binding
@@ -47,6 +48,13 @@ variants
 choice
 wanted
 manifest
+agree turn tuned workspace
+measure judge
+stage job
+contest
+tuner
+fleet
+settle
 hotpath hostpath
 inspection
 walk

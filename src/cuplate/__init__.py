@@ -46,6 +46,8 @@ __all__ = [
     "TemplateError",
     "TensorMap",
     "ToolchainError",
+    "TuneError",
+    "TuneWarning",
     "VariantWarning",
     "Wanted",
     "__version__",
@@ -64,6 +66,7 @@ __all__ = [
     "specialize",
     "subscribe",
     "testing",
+    "tune",
     "u8",
     "u16",
     "u32",
@@ -108,6 +111,8 @@ if TYPE_CHECKING:
         ShapeError,
         TemplateError,
         ToolchainError,
+        TuneError,
+        TuneWarning,
         VariantWarning,
     )
     from cuplate.events import subscribe
@@ -118,6 +123,7 @@ if TYPE_CHECKING:
     from cuplate.specialize import specialize
     from cuplate.template import Inline
     from cuplate.tensor_map import TensorMap
+    from cuplate.tunable import tune
     from cuplate.typing import Array, Specialized
     from cuplate.wanted import Wanted
     from cuplate.warmup import warmup
@@ -141,6 +147,7 @@ _HOMES = {
     "specialize": ("specialize",),
     "template": ("Inline",),
     "tensor_map": ("TensorMap",),
+    "tunable": ("tune",),
     "typing": ("Array", "Specialized"),
     "wanted": ("Wanted",),
     "warmup": ("warmup",),

@@ -6,7 +6,7 @@ import keyword
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from cuplate.dtypes import DTYPES
 from cuplate.errors import DeclarationError
@@ -17,6 +17,9 @@ from cuplate.signature import CPP_KEYWORDS, RESERVED, Signature
 from cuplate.specialization import Fact
 from cuplate.template import Inline, Template, check_names, names_in, read
 from cuplate.tensor_map import ALIGNMENT, MOST_AXES, BoundMap, TensorMap
+
+if TYPE_CHECKING:
+    from cuplate.space import Space
 
 __all__ = ["Binding", "Scratch", "read_binding"]
 
@@ -74,6 +77,8 @@ class Binding:
         by name.
     facts : frozenset of Fact
         Layout facts that the template, `arguments` or an expression reads.
+    space : Space or None
+        Candidates of the tuned parameters.
     written : frozenset of str
         Arrays that the kernel may write.
     """
@@ -97,6 +102,7 @@ class Binding:
     when: tuple[Expression, ...]
     arguments: tuple[tuple[str, Expression | None], ...] | None
     facts: frozenset[Fact]
+    space: Space | None = None
     written: frozenset[str] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -187,9 +193,17 @@ class _Reader:
             when=self._conditions("when", k["when"]),
             arguments=self._arguments(k["args"], [s.name for s in scratch]),
             facts=frozenset(),
+            space=self._space(),
         )
         self._check_template(binding)
         return self._with_facts(binding)
+
+    def _space(self) -> Space | None:
+        if all(parameter.tunable is None for parameter in self.signature.parameters):
+            return None
+        from cuplate.space import read_space
+
+        return read_space(self.signature, self.arrays)
 
     def _with_facts(self, binding: Binding) -> Binding:
         facts = set(binding.template.facts)

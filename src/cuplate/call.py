@@ -16,6 +16,7 @@ from cuplate.parameters import check_parameters, dtype_name, no_dtype
 from cuplate.signature import ArrayArgument
 from cuplate.solve import Solved, solve
 from cuplate.tensor_map import takes
+from cuplate.tunable import Tunable
 
 __all__ = ["Call", "check_call", "check_layouts"]
 
@@ -123,6 +124,8 @@ class _Checker:
         self.arrays: dict[str, Described | None] = {}
 
     def check(self, given: Mapping[str, Any], more: Sequence[Any], unknown: Mapping[str, Any]) -> Call:
+        if self.binding.space is not None:  # who binds by inspect.signature() passes on every default, tune() too
+            given = {name: value for name, value in given.items() if not isinstance(value, Tunable)}
         values = bind(self.signature, given, more, unknown, partial=self.partial)
         parameters = check_parameters(self.signature, values)
         for argument in self.signature.arrays:

@@ -6,9 +6,9 @@ Not to be confused with `cuplate.variants`, the renderings of one function.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from cuplate.arguments import describe_argument
 from cuplate.binding import Binding
@@ -24,7 +24,7 @@ from cuplate.errors import (
 )
 from cuplate.expression import Expression
 from cuplate.grid import Limits
-from cuplate.parameters import check_parameters
+from cuplate.parameters import check_parameters, parameter_key
 from cuplate.plan import check_maps, known_values
 from cuplate.signature import ArrayArgument, ScalarArgument, Signature
 from cuplate.solve import Solved, solve
@@ -49,12 +49,16 @@ class Chosen:
         Sizes and dtypes, as its annotations bind them.
     passed_over : tuple of (str, str)
         The variants that stood before it, and what was against each.
+    candidates : tuple of tuple of (str, object)
+        Where parameters of it are tuned and the caller gave none of them a value, or not all: every combination that
+        ``require=`` allows, all parameters in each. `parameters` is one of them: what runs where nothing is measured.
     """
 
     variants: Variants
     parameters: tuple[tuple[str, Any], ...]
     solved: Solved
     passed_over: tuple[tuple[str, str], ...] = ()
+    candidates: tuple[tuple[tuple[str, Any], ...], ...] = ()
 
     @property
     def name(self) -> str:
@@ -81,7 +85,11 @@ class Choice:
     facts : frozenset of Fact
         Layout facts on which the choice, or what is chosen, may depend.
     asked : frozenset of str
-        Parameters that some variant lacks: whether the caller gave one decides.
+        Parameters that some variant lacks or tunes: whether the caller gave one decides.
+    tuned : bool
+        Whether a parameter of any of them is tuned.
+    plain : Choice
+        Of a debugged one what it was made of: the winners of a tuning are those of the plain kernels.
 
     Raises
     ------
@@ -93,6 +101,7 @@ class Choice:
         self.own = own
         self.others = tuple(others)
         self._debugged: Choice | None = None
+        self.plain = self
         seen = {own.name}
         for other in self.others:
             if other.name in seen:
@@ -102,7 +111,9 @@ class Choice:
         every = [v.binding for v in (own, *self.others)]
         self.facts = frozenset(fact for binding in every for fact in binding.facts)
         names = [{p.name for p in b.signature.parameters} for b in every]
-        self.asked = frozenset(n for n in names[0] if any(n not in other for other in names[1:]))
+        tuned = {name for b in every if b.space is not None for name in b.space.names}
+        self.tuned = bool(tuned)
+        self.asked = frozenset(n for n in names[0] if n in tuned or any(n not in other for other in names[1:]))
 
     def __len__(self) -> int:
         return sum(len(variants) for variants in (self.own, *self.others))
@@ -115,7 +126,8 @@ class Choice:
     def debugged(self) -> Choice:
         """The same choice, compiled as `Variants.debugged` says."""
         if self._debugged is None:
-            self._debugged = Choice(self.own.debugged(), [other.debugged() for other in self.others])
+            debugged = Choice(self.own.debugged(), [other.debugged() for other in self.others])
+            debugged.plain, self._debugged = self, debugged
         return self._debugged
 
     def clear(self) -> None:
@@ -137,22 +149,34 @@ class Choice:
         passed: list[tuple[str, str]] = []
         for variants in self.others:
             try:
-                parameters, solved = _fit(variants.binding, call, self.own.binding.signature, arch, limits)
+                fit = _fit(variants.binding, call, self.own.binding.signature, arch, limits)
             except _PassedOver as reason:
                 passed.append((variants.name, str(reason)))
             else:
-                return Chosen(variants, parameters, solved, tuple(passed))
+                return Chosen(variants, fit.parameters, fit.solved, tuple(passed), fit.candidates)
         if self.others:
             check_layouts(self.own.binding, call.arrays)
-        return Chosen(self.own, call.parameters, call.solved, tuple(passed))
+        parameters, candidates = _tuned(
+            self.own.binding, call.parameters, call.given, call.solved, arch=arch, limits=limits
+        )
+        return Chosen(self.own, parameters, call.solved, tuple(passed), candidates)
 
 
 # at a call ------------------------------------------------------------------------------------------------------------
 
 
-def _fit(
-    variant: Binding, call: Call, own: Signature, arch: str, limits: Limits
-) -> tuple[tuple[tuple[str, Any], ...], Solved]:
+_Parameters = tuple[tuple[str, Any], ...]
+
+
+class _Fit(NamedTuple):
+    """How a variant would run a call."""
+
+    parameters: _Parameters
+    solved: Solved
+    candidates: tuple[_Parameters, ...]
+
+
+def _fit(variant: Binding, call: Call, own: Signature, arch: str, limits: Limits) -> _Fit:
     """The parameters of `variant` for a call, and what its annotations bind.
 
     Raises
@@ -165,20 +189,62 @@ def _fit(
         if parameter.name in call.given and parameter.name not in known:
             raise _PassedOver(f"it has no parameter {parameter.name!r}, which was given")
     given = dict(call.parameters)
-    values = {p.name: given.get(p.name, p.default) for p in signature.parameters}
+    # A default of the function's is no word about what the variant tunes.
+    free = set() if variant.space is None else set(variant.space.names) - call.given
+    values = {p.name: p.default if p.name in free else given.get(p.name, p.default) for p in signature.parameters}
     try:
         parameters = check_parameters(signature, values)
         solved = solve(signature, call.arrays, dict(parameters), call.outputs)
         check_layouts(variant, call.arrays)
+        if solved.output_shapes != call.solved.output_shapes or solved.dtypes != call.solved.dtypes:
+            raise _PassedOver("its output would have another shape or dtype")
+        parameters, candidates = _tuned(variant, parameters, call.given, solved, arch=arch, limits=limits)
         check_maps(variant, solved, parameters, arch=arch, limits=limits)
     except (ParameterError, DtypeError, ShapeError, LayoutError, DeviceError) as error:
         raise _PassedOver(error.summary.rstrip(".")) from None
-    if solved.output_shapes != call.solved.output_shapes or solved.dtypes != call.solved.dtypes:
-        raise _PassedOver("its output would have another shape or dtype")
     facts = known_values(variant, solved, parameters, arch=arch, limits=limits)
     for condition in (*variant.when, *variant.require):
         _hold(condition, facts, partial=solved.partial)
-    return parameters, solved
+    return _Fit(parameters, solved, candidates)
+
+
+def _tuned(
+    binding: Binding,
+    parameters: _Parameters,
+    given: Collection[str],
+    solved: Solved,
+    *,
+    arch: str,
+    limits: Limits,
+) -> tuple[_Parameters, tuple[_Parameters, ...]]:
+    """What runs where nothing is measured, and every candidate; `parameters` and none where nothing is to be chosen.
+
+    Where ``require=`` allows no candidate, or cannot be computed yet, it is for who plans the call to say so.
+    """
+    space = binding.space
+    if space is None or not set(space.names) - set(given):
+        return parameters, ()
+    values = dict(parameters)
+    fixed = {name: values[name] for name in space.names if name in given}
+    facts = known_values(binding, solved, parameters, arch=arch, limits=limits)
+    conditions = [condition for condition in binding.require if condition.names <= facts.keys()]
+    found = []
+    for combination in space.combinations(fixed):
+        try:
+            if all(condition.evaluate({**facts, **combination}) for condition in conditions):
+                found.append(tuple((name, combination.get(name, value)) for name, value in parameters))
+        except ExpressionError:
+            if not solved.partial:
+                raise
+    if not found:
+        return parameters, ()
+    wanted = [parameter_key(v) for n, v in space.first if n not in fixed]
+    free = [n for n, _ in space.first if n not in fixed]
+    for candidate in found:
+        chosen = dict(candidate)
+        if [parameter_key(chosen[n]) for n in free] == wanted:
+            return candidate, tuple(found)
+    return found[0], tuple(found)
 
 
 def _hold(condition: Expression, values: Mapping[str, object], *, partial: bool) -> None:

@@ -18,6 +18,8 @@ pyproject.toml may (see ``project.py``), under the names of `CachePolicy` and `S
 ``CUPLATE_SINGLE_FLIGHT``   0 or 1      one compile per key on this node, across processes
 ``CUPLATE_FLIGHT_WAIT``     time        longest wait for another process's compile
 ``CUPLATE_ON_ERROR``        choice      when the disk cache fails: ``warn``, ``ignore``, ``raise``
+``CUPLATE_TUNE``            choice      of tuned parameters: ``auto``, ``off``, ``cached``, ``on``
+``CUPLATE_TUNE_SECONDS``    time        after which one tuning takes the best so far
 ``CUPLATE_TRACE``           path        file to which every look-up is written down, see ``cuplate.cache.record``
 ``CUPLATE_RECORD``          path        manifest to which each specialization in use is added, see ``cuplate.record``
 ``CUPLATE_METRICS``         path        where a process leaves its OpenMetrics text at its end; ``{pid}`` is its number
@@ -79,6 +81,7 @@ CHOICES: Mapping[str, tuple[str, ...]] = {
     "eviction": ("least-recently-used", "least-recently-stored", "least-frequently-used", "none"),
     "engine": ("auto", "diskcache", "files"),
     "on_error": ("warn", "ignore", "raise"),
+    "tune": ("auto", "off", "cached", "on"),
 }
 """Settings that are one of a few words."""
 
@@ -103,9 +106,9 @@ class Settings:
         Limit of the disk cache, bytes.
     memory_kernels : int or None
         Limit of loaded kernels.
-    eviction, engine, on_error : str or None
+    eviction, engine, on_error, tune : str or None
         See `CachePolicy`.
-    time_to_live_s, flight_wait_s : float or None
+    time_to_live_s, flight_wait_s, tune_s : float or None
         Seconds.
     layers : tuple of str or None
         Paths, as written.
@@ -149,6 +152,8 @@ class Settings:
     single_flight: bool | None = None
     flight_wait_s: float | None = None
     on_error: str | None = None
+    tune: str | None = None
+    tune_s: float | None = None
     trace: str | None = None
     record: str | None = None
     metrics: str | None = None
@@ -312,6 +317,8 @@ _READERS: dict[str, tuple[str, Callable[[str, str], Any]]] = {
     "single_flight": ("CUPLATE_SINGLE_FLIGHT", _switch),
     "flight_wait_s": ("CUPLATE_FLIGHT_WAIT", parse_time),
     "on_error": ("CUPLATE_ON_ERROR", _choice("on_error")),
+    "tune": ("CUPLATE_TUNE", _choice("tune")),
+    "tune_s": ("CUPLATE_TUNE_SECONDS", parse_time),
     "trace": ("CUPLATE_TRACE", _text),
     "record": ("CUPLATE_RECORD", _text),
     "metrics": ("CUPLATE_METRICS", _text),

@@ -213,6 +213,11 @@ class Drawer:
         self._check_names("minimum=", minimum if isinstance(minimum, Mapping) else (), self.signature.axes)
         self._check_names("parameters=", parameters, [p.name for p in self.signature.parameters])
         self.choices = {p.name: self._values(p, parameters) for p in self.signature.parameters}
+        # Of tuned parameters that go together, only what a call might choose.
+        groups = binding.space.groups if binding.space is not None else ()
+        self.together = [options for options in groups if not {n for n, _ in options[0]} & parameters.keys()]
+        for name in {name for options in self.together for name, _ in options[0]}:
+            del self.choices[name]
         # What reads only a device is left to the call itself.
         self.conditions = [c for c in binding.require if not c.names & set(DEVICE_FACTS)]
 
@@ -240,6 +245,8 @@ class Drawer:
     def attempt(self, choose: Choices) -> Example | None:
         """An example, or None for choices that the axes or ``require=`` do not allow."""
         parameters = {name: _pick(choose, values) for name, values in self.choices.items()}
+        for options in self.together:
+            parameters.update(_pick(choose, options))
         sizes = self._draw_sizes(choose)
         dtypes = self._draw_dtypes(choose, parameters)
         given = [a for a in self.signature.arrays if not a.optional or choose.index(2)]

@@ -29,6 +29,8 @@ __all__ = [
     "ShapeError",
     "TemplateError",
     "ToolchainError",
+    "TuneError",
+    "TuneWarning",
     "VariantWarning",
 ]
 
@@ -206,6 +208,16 @@ class ManifestError(CuplateError, ValueError):
     """A manifest cannot be read or written, or names a function that is not there."""
 
 
+class TuneError(CuplateError, RuntimeError):
+    """None of a function's candidates can run a call.
+
+    Attributes
+    ----------
+    tuned : Tuned
+        What was tried, and what was against each.
+    """
+
+
 class CuplateWarning(UserWarning):
     """Root of cuplate's warnings."""
 
@@ -216,3 +228,7 @@ class CacheWarning(CuplateWarning):
 
 class VariantWarning(CuplateWarning):
     """One function has been compiled in a suspicious number of variants."""
+
+
+class TuneWarning(CuplateWarning):
+    """Nothing was measured for a call that was to be tuned, or a candidate's result is wrong."""

@@ -15,7 +15,7 @@ from cuplate.errors import SettingError
 
 __all__ = ["KINDS", "Event", "Kind", "Subscription", "caller_depth", "emit", "heard", "listeners", "say", "subscribe"]
 
-Kind: TypeAlias = Literal["render", "hit", "miss", "compile", "load", "launch", "evict"]
+Kind: TypeAlias = Literal["render", "hit", "miss", "compile", "load", "launch", "evict", "tune"]
 KINDS: tuple[str, ...] = get_args(Kind)
 _EMPTY: Mapping[str, object] = MappingProxyType({})
 _DEBUG = 10  # logging.DEBUG, without the import
@@ -27,7 +27,7 @@ class Event(NamedTuple):
     Attributes
     ----------
     kind : str
-        ``render``, ``hit``, ``miss``, ``compile``, ``load``, ``launch`` or ``evict``.
+        ``render``, ``hit``, ``miss``, ``compile``, ``load``, ``launch``, ``evict`` or ``tune``.
     function : str
         The specialized function; for an eviction on disk, the name stored with the entry.
     key : str or None

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from cuplate import config
+from cuplate.backend.protocol import NOWHERE, DeviceFacts
 from cuplate.call import Call, check_call
 from cuplate.choice import Choice, Chosen
 from cuplate.compile import Obtained
@@ -25,6 +26,8 @@ from cuplate.wanted import Wanted, importable, missing, reduced, used
 
 if TYPE_CHECKING:
     from cuplate.backend.cpu.device import Target
+    from cuplate.tuned import Tuned
+    from cuplate.tuner import Tuner
 
 __all__ = ["Inspection"]
 
@@ -37,6 +40,7 @@ class _Described(NamedTuple):
     content: Content
     limits: Limits
     chosen: Chosen
+    tuned: Tuned | None
 
 
 class Inspection:
@@ -48,10 +52,12 @@ class Inspection:
         The function and its variants.
     reference : str
         ``"module:qualified.name"`` of the function.
+    tuner : callable
+        Gives what knows the function's winners.
     """
 
-    def __init__(self, choice: Choice, reference: str) -> None:
-        self.choice, self.reference = choice, reference
+    def __init__(self, choice: Choice, reference: str, tuner: Callable[[], Tuner]) -> None:
+        self.choice, self.reference, self.tuner = choice, reference, tuner
         self.signature = choice.own.binding.signature
         self.name = self.signature.function
 
@@ -60,8 +66,16 @@ class Inspection:
         """What the function's own template has been rendered to."""
         return self.choice.own
 
-    def _call(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Call:
-        """A described call, checked as far as no compiler is needed."""
+    def named(
+        self, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+    ) -> tuple[dict[str, Any], tuple[Any, ...], dict[str, Any]]:
+        """Values by name, and what fits no name: positional ones too many, and unknown keywords.
+
+        Raises
+        ------
+        ArgumentError
+            An argument is given twice.
+        """
         names = [a.name for a in self.signature.arguments]
         known = {*names, *(p.name for p in self.signature.parameters), "out", "stream"}
         given = dict(zip(names, args, strict=False))
@@ -70,9 +84,14 @@ class Inspection:
             raise ArgumentError(f"argument {twice[0]!r} is given twice.", function=self.name)
         given.update({k: v for k, v in kwargs.items() if k in known})
         unknown = {k: v for k, v in kwargs.items() if k not in known}
+        return given, args[len(names) :], unknown
+
+    def _call(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Call:
+        """A described call, checked as far as no compiler is needed."""
+        given, more, unknown = self.named(args, kwargs)
         choice = self.choice
         layouts = not choice.others
-        call = check_call(choice.own.binding, given, args[len(names) :], unknown, partial=True, layouts=layouts)
+        call = check_call(choice.own.binding, given, more, unknown, partial=True, layouts=layouts)
         for scalar in self.signature.scalars:
             if given.get(scalar.name) is not None:  # None: left out; a value that no call takes is refused here too
                 encoder(scalar, self.name)(given[scalar.name])
@@ -81,54 +100,85 @@ class Inspection:
     def _described(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], arch: str | None) -> _Described:
         return self._planned(self._call(args, kwargs), arch)
 
-    def _planned(
-        self, call: Call, arch: str | None, sm_count: int | None = None, *, listed: bool = False
-    ) -> _Described:
+    def _chosen(
+        self, call: Call, arch: str | None, sm_count: int | None = None
+    ) -> tuple[Chosen, DeviceFacts, Target | None]:
+        """Which function runs a call, and where."""
         choice = self.choice
         on_host = arch == HOST_ARCH or (arch is None and call.device is not None and call.device[0] == "cpu")
         target = self._host() if on_host else None
-        base, limits = self._arch(call, arch) if target is None else self._host_arch(target)
+        facts = self._facts(call, arch) if target is None else self._host_facts(target)
         if target is None and sm_count is not None:
-            limits = replace(limits, sm_count=sm_count)
+            facts = replace(facts, limits=replace(facts.limits, sm_count=sm_count))
+        return choice.choose(call, arch=facts.arch, limits=facts.limits), facts, target
+
+    def _planned(
+        self, call: Call, arch: str | None, sm_count: int | None = None, *, listed: bool = False
+    ) -> _Described:
+        chosen, facts, target = self._chosen(call, arch, sm_count)
+        tuned = self._tuned(call, chosen, facts, target)
+        parameters = chosen.parameters if tuned is None else chosen.candidates[tuned.winner]
+        chosen = replace(chosen, parameters=parameters)
         if target is None and config.debugging():
-            choice = choice.debugged()
-        chosen = choice.choose(call, arch=base, limits=limits)
+            chosen = replace(chosen, variants=chosen.variants.debugged())
         variants = chosen.variants
         plan = make_plan(
             variants.binding,
             chosen.solved,
-            chosen.parameters,
-            arch=variants.binding.options.target(base),
-            limits=limits,
+            parameters,
+            arch=variants.binding.options.target(facts.arch),
+            limits=facts.limits,
             called_as=call.called_as(self.name),
         )
         content = variants.content(plan, target=target, current=True, listed=listed)
         check_indices(plan, content.source, content.slots, variants.binding.options)
-        return _Described(call, plan, content, limits, chosen)
+        return _Described(call, plan, content, facts.limits, chosen, tuned)
+
+    def _tuned(self, call: Call, chosen: Chosen, facts: DeviceFacts, target: Target | None) -> Tuned | None:
+        """The winner that is known for a call, or the default; None where nothing is to be chosen."""
+        if not chosen.candidates:
+            return None
+        from cuplate.job import Job
+
+        job = Job(self.name, call, chosen, facts, target, call.called_as(self.name))
+        return self.tuner().known(job)
+
+    def tuning(self, *args: Any, **kwargs: Any) -> Tuned:
+        """What was tried for a call; see `cuplate.typing.Specialized.tuning`."""
+        arch = kwargs.pop("arch", None)
+        call = self._call(args, kwargs)
+        chosen, facts, target = self._chosen(call, arch)
+        tuned = self._tuned(call, chosen, facts, target)
+        if tuned is None:
+            raise ArgumentError(
+                "there is nothing to tune.",
+                function=self.name,
+                called_as=call.called_as(self.name),
+                try_="tune() as the default of a parameter, and a call that does not give it",
+            )
+        return tuned
 
     def _host(self) -> Target:
         from cuplate.backend.cpu import device as cpu
 
         return cpu.target(config.cpu_settings(), again=True)
 
-    def _host_arch(self, target: Target) -> tuple[str, Limits]:
+    def _host_facts(self, target: Target) -> DeviceFacts:
         from cuplate.backend.cpu import device as cpu
 
-        facts = cpu.device_facts(target.arch)
-        return facts.arch, facts.limits
+        return cpu.device_facts(target.arch)
 
-    def _arch(self, call: Call, arch: str | None) -> tuple[str, Limits]:
+    def _facts(self, call: Call, arch: str | None) -> DeviceFacts:
         if arch is not None:
-            return str(arch), limits_for(str(arch))
+            return DeviceFacts(str(arch), limits_for(str(arch)), NOWHERE)
         try:
             from cuplate.backend.cuda import device as gpu
 
-            facts = gpu.device_facts(call.device[1] if call.device else 0)
+            return gpu.device_facts(call.device[1] if call.device else 0)
         except Exception as error:
             raise ArgumentError(
                 "there is no GPU here, so arch= is needed.", function=self.name, try_='arch="sm_90"'
             ) from error
-        return facts.arch, facts.limits
 
     def wanted(self, *args: Any, **kwargs: Any) -> Wanted:
         """What a call is of, for any architecture; see `cuplate.typing.Specialized.wanted`."""
@@ -155,13 +205,15 @@ class Inspection:
     def inspect(self, *args: Any, arch: str | None = None, **kwargs: Any) -> Report:
         """The receipt of a call; see `cuplate.typing.Specialized.inspect`."""
         described = self._described(args, kwargs, arch)
-        call, plan, content, limits, chosen = described
+        call, plan, content, limits, chosen, tuned = described
         obtained = self._obtain(described)
         if plan.grid is not None:
             shared = obtained.cubin.resources.static_shared_bytes or 0
             check_grid(plan.grid, limits, static_shared_bytes=shared, kernel=obtained.cubin.entry, function=self.name)
         own = chosen.name == self.name
         left_out = frozenset() if own else self.choice.asked - call.given
+        if own:
+            call = replace(call, parameters=chosen.parameters)
         return Report(
             function=self.name,
             called_as=call.called_as(self.name, without=left_out),
@@ -180,6 +232,7 @@ class Inspection:
             variant=chosen.name,
             variant_parameters=chosen.parameters,
             passed_over=chosen.passed_over,
+            tuned=tuned,
             make_ptx=content.ptx,
         )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 import inspect
 import struct
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
@@ -22,8 +22,18 @@ __all__ = ["check_defaults", "check_parameters", "check_require", "dtype_name", 
 _EMPTY = inspect.Parameter.empty
 
 
-def check_parameters(signature: Signature, values: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:
+def check_parameters(
+    signature: Signature, values: Mapping[str, Any], *, only: Collection[str] | None = None
+) -> tuple[tuple[str, Any], ...]:
     """Compile-time values, enforced against their annotations and in one spelling each.
+
+    Parameters
+    ----------
+    signature : Signature
+    values : mapping
+        By name.
+    only : collection of str, optional
+        Of these parameters alone; default of all.
 
     Returns
     -------
@@ -36,7 +46,8 @@ def check_parameters(signature: Signature, values: Mapping[str, Any]) -> tuple[t
     ParameterError
         A value outside its annotation.
     """
-    return tuple((p.name, _check_printed(p, values[p.name], signature.function)) for p in signature.parameters)
+    asked = [p for p in signature.parameters if only is None or p.name in only]
+    return tuple((p.name, _check_printed(p, values[p.name], signature.function)) for p in asked)
 
 
 def check_defaults(signature: Signature) -> None:

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from cuplate.cubin import Cubin
 from cuplate.grid import Grid
+
+if TYPE_CHECKING:
+    from cuplate.tuned import Tuned
 
 __all__ = ["Report"]
 
@@ -51,6 +55,8 @@ class Report:
         Its compile-time values.
     passed_over : tuple of (str, str)
         Variants that stood before it, and what was against each.
+    tuned : Tuned or None
+        What was tried for its tuned parameters.
     """
 
     function: str
@@ -71,6 +77,7 @@ class Report:
     variant_parameters: tuple[tuple[str, object], ...]
     passed_over: tuple[tuple[str, str], ...]
     make_ptx: Callable[[], str] = field(repr=False, compare=False)
+    tuned: Tuned | None = None
 
     @property
     def ptx(self) -> str:
@@ -100,6 +107,7 @@ class Report:
             ("block", f"{self.block} = {self.block[0] * self.block[1] * self.block[2]} threads"),
             ("grid", self._grid()),
             *self._variant(),
+            *self._tuned(),
         ]
         return "\n".join([self.called_as, *(f"  {name:<10} {value}" for name, value in rows)])
 
@@ -110,6 +118,14 @@ class Report:
             parameters = ", ".join(f"{name}={value!r}" for name, value in self.variant_parameters)
             rows.append(("variant", f"{self.variant}({parameters})"))
         return [*rows, *(("not taken", f"{name}: {reason}") for name, reason in self.passed_over)]
+
+    def _tuned(self) -> list[tuple[str, str]]:
+        """Where tuned parameters come from."""
+        if self.tuned is None:
+            return []
+        winner = self.tuned.tried[self.tuned.winner]
+        said = {"default": "by default, not measured"}.get(self.tuned.origin, f"fastest of {len(self.tuned.tried)}")
+        return [("tuned", f"{winner}, {said}")]
 
     def _resources(self) -> list[tuple[str, str]]:
         r = self.cubin.resources

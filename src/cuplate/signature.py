@@ -8,7 +8,7 @@ import sys
 import types
 import typing
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, Literal
 
 from cuplate.dtypes import DTYPES
@@ -17,6 +17,7 @@ from cuplate.expression import DEVICE_FACTS, Expression, parse
 from cuplate.hints import nearest_name
 from cuplate.structs import Struct, struct_of
 from cuplate.template import RESERVED_GLOBALS
+from cuplate.tunable import UNSAID, Tunable
 
 __all__ = ["ArrayArgument", "Axis", "Parameter", "ScalarArgument", "Signature", "read_signature"]
 
@@ -135,6 +136,8 @@ class Parameter:
         For messages.
     nullable : bool
         True for ``X | None``: None is an ordinary value, seen by the template as ``None``.
+    tunable : Tunable or None
+        Of a parameter whose default is ``tune()``; `default` is then what runs where nothing is measured.
     """
 
     name: str
@@ -143,6 +146,15 @@ class Parameter:
     default: Any
     annotation: str
     nullable: bool = False
+    tunable: Tunable | None = None
+
+    @property
+    def candidates(self) -> tuple[Any, ...]:
+        """Values to choose from, where ``tune()`` or the annotation lists them."""
+        if self.tunable is not None and self.tunable.values is not None:
+            return self.tunable.values
+        listed = (False, True) if self.kind == "bool" else self.allowed if self.kind in ("literal", "enum") else ()
+        return (*listed, None) if listed and self.nullable and None not in listed else listed
 
 
 @dataclass(frozen=True, slots=True)
@@ -538,7 +550,21 @@ class _Reader:
                 try_=f"move {p.name!r} before *",
             )
         kind, allowed = self._parameter_kind(p.name, options[0])
-        return Parameter(p.name, kind, allowed, p.default, _show(hint), nullable)
+        parameter = Parameter(p.name, kind, allowed, p.default, _show(hint), nullable)
+        return self._tuned(parameter, p.default) if isinstance(p.default, Tunable) else parameter
+
+    def _tuned(self, parameter: Parameter, tunable: Tunable) -> Parameter:
+        """With a plain default, for all that knows nothing of tuning; `cuplate.space` checks what is to be chosen."""
+        name = parameter.name
+        parameter = replace(parameter, tunable=tunable)
+        defaults = [p.default for p in inspect.signature(self.function).parameters.values()]
+        for said in (tunable, *(d for d in defaults if isinstance(d, Tunable))):
+            if said.configs is not None and name in said.configs[0]:
+                first: Any = said.configs[0] if said.default is UNSAID else said.default
+                return replace(parameter, default=first[name] if isinstance(first, Mapping) and name in first else None)
+        if tunable.default is not UNSAID:
+            return replace(parameter, default=tunable.default)
+        return replace(parameter, default=parameter.candidates[0] if parameter.candidates else None)
 
     def _parameter_kind(self, name: str, hint: Any) -> tuple[str, tuple[Any, ...]]:
         if typing.get_origin(hint) is Annotated:

@@ -207,6 +207,8 @@ def _dress(walk: Walk, function: Any) -> Any:
         "compile": walk.inspection.compile,
         "explain": walk.inspection.explain,
         "wanted": walk.inspection.wanted,
+        "tune": walk.tune,
+        "tuning": walk.inspection.tuning,
         "cache_info": walk.cache_info,
         "cache_clear": walk.cache_clear,
         "cache_policy": walk.variants.cache_policy,

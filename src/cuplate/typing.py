@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from cuplate.cache.stats import CacheInfo
     from cuplate.cubin import Cubin
     from cuplate.report import Report
+    from cuplate.tuned import Tuned
     from cuplate.wanted import Wanted
 
 __all__ = ["Array", "ArrayLike", "Specialized"]
@@ -132,6 +133,39 @@ class Specialized(Protocol[_Function]):
         *args, **kwargs : object
             As for `inspect`. Sizes that decide nothing are left out of the result.
         """
+        ...
+
+    def tune(self, *args: object, executor: Any = None, sets: int | None = None, **kwargs: object) -> Tuned:
+        """Measure the candidates of the tuned parameters for calls like this one, whatever is known already.
+
+        The winner is kept, in this process and in the disk cache. Nothing that the arguments hold is changed.
+
+        Parameters
+        ----------
+        *args, **kwargs : object
+            A call's arguments; a tuned parameter that is given stays as it is.
+        executor : concurrent.futures.Executor, optional
+            Its workers compile and measure, a set of the candidates each; see ``docs/autotune.md`` for what is assumed
+            of them.
+        sets : int, optional
+            In how many sets the candidates travel; default one for each worker that the executor tells of, else four.
+
+        Returns
+        -------
+        Tuned
+            Every candidate with its time, or with what was against it; ``print`` shows a table.
+
+        Raises
+        ------
+        TuneError
+            None of the candidates can run the call.
+        ArgumentError
+            There is nothing to tune.
+        """
+        ...
+
+    def tuning(self, *args: object, **kwargs: object) -> Tuned:
+        """What has been tried for calls like this one, or the default; nothing is measured, compiled or launched."""
         ...
 
     def cache_info(self) -> CacheInfo:

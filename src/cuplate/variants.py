@@ -113,7 +113,13 @@ class Variants:
         return cache.current_policy(self.policy)
 
     def content(
-        self, plan: Plan, *, target: Target | None = None, current: bool = False, listed: bool = False
+        self,
+        plan: Plan,
+        *,
+        target: Target | None = None,
+        current: bool = False,
+        listed: bool = False,
+        trial: bool = False,
     ) -> Content:
         """Source and key of a plan; rendered once for equal specializations.
 
@@ -126,6 +132,8 @@ class Variants:
             True renders and keys anew if the headers have changed since: what is compiled now must not get the old key.
         listed : bool
             True for an entry of a manifest: it was asked for by name, so many are no sign of a value that varies.
+        trial : bool
+            True for a candidate of a tuning: no call has asked for it, so it is no miss, and no sign of many variants.
 
         Raises
         ------
@@ -134,14 +142,14 @@ class Variants:
         rendered = _typed(plan.specialization), target
         content = self._contents.get(rendered)
         if content is None or (current and not content.unchanged()):
-            self.counter.cell.misses += 1
+            self.counter.cell.misses += not trial
             content = make_content(self.binding, plan, memo=self.store(), target=target)
             events.emit("render", self.name, key=content.key.hex)
             with self._lock:
                 if len(self._contents) >= CONTENTS:
                     self._contents.clear()
                 self._contents[rendered] = content
-            if not listed:
+            if not (listed or trial):
                 self._note_variant(content, plan.specialization.parameters)
         return content
 

@@ -6,7 +6,7 @@ import sys
 import threading
 import weakref
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +18,7 @@ from cuplate.cache.counts import HitCounter
 from cuplate.cache.memory import Entry, next_tick
 from cuplate.cache.stats import CacheInfo
 from cuplate.call import Call, check_call
-from cuplate.choice import Choice
+from cuplate.choice import Choice, Chosen
 from cuplate.compile import Flights
 from cuplate.content import Content
 from cuplate.cxx import MAP_BYTES
@@ -33,7 +33,7 @@ from cuplate.errors import (
     LaunchError,
     ManifestError,
 )
-from cuplate.grid import Grid
+from cuplate.grid import Grid, Limits
 from cuplate.grid import check as check_grid
 from cuplate.hostpath import HostPath
 from cuplate.hotpath import PLANS, HotPath
@@ -49,6 +49,9 @@ from cuplate.wanted import Used, find_object, missing, used
 
 if TYPE_CHECKING:
     from cuplate.backend.cpu.device import Target
+    from cuplate.settle import Settler
+    from cuplate.tuned import Tuned
+    from cuplate.tuner import Tuner
 
 __all__ = ["Walk", "find_walk", "live_walks", "recorders"]
 
@@ -67,6 +70,7 @@ class Ready:
     written: frozenset[str]  # names of arrays, scratch too
     told: Mapping[str, Any]  # what events say beside the function: which variant runs
     used: Used  # what a manifest says of it
+    kept: bool = True  # False: not to be remembered, as a tuning is still to come
 
 
 class Walk:
@@ -105,7 +109,7 @@ class Walk:
         )  # fmt: skip
         self.counter = HitCounter.of_function()
         self.choice = self._fresh_choice()
-        self.inspection = Inspection(self.choice, self.reference)
+        self.inspection = Inspection(self.choice, self.reference, self.tuner)
         check_defaults(signature)
         self._encoders = {s.name: encoder(s, self.name) for s in signature.scalars}
         self.hot = HotPath(self.choice, self.counter, self.cold, self._encoders, reference.__module__)
@@ -114,6 +118,8 @@ class Walk:
         self._untraced: Callable[..., Any] | None = None
         self._has_dropped = False  # whether plans have been dropped whole, whose specializations are used all the same
         _walks.add(self)
+        self._reference = reference
+        self._settler: Settler | None = None
 
     @property
     def others(self) -> tuple[Walk, ...]:
@@ -153,6 +159,23 @@ class Walk:
             result = self._again_on_host(choice, values)
             if result is not MISSING:
                 return result
+        call = self.checked(choice, values, more, unknown)
+        assert call.device is not None
+        if call.device[0] == "cpu":
+            return self._on_host(choice, call, values)
+        pointer = self.stream_of(call, call.device[1])
+        if debug.checking():
+            choice = choice.debugged()
+            self._check_before(call, pointer)
+        self.wait_for_exports(call, pointer)
+        own_stream = call.values.get("stream") is not None
+        ready = self._find_ready(choice, call, pointer)
+        return self._launch(choice, call, ready, pointer, own_stream=own_stream)
+
+    def checked(
+        self, choice: Choice, values: Mapping[str, Any], more: Sequence[Any], unknown: Mapping[str, Any]
+    ) -> Call:
+        """A call that can be launched, as far as that can be told without a compiler."""
         call = check_call(choice.own.binding, values, more, unknown, layouts=not choice.others)
         for name, encode in self._encoders.items():
             encode(call.values[name])  # a wrong scalar is refused before anything is compiled, or zeroed
@@ -169,25 +192,16 @@ class Walk:
                 function=self.name,
                 try_="a real array: an ArraySpec is for inspect and compile",
             )
-        if call.device[0] == "cpu":
-            return self._on_host(choice, call, values)
-        if call.device[0] != "cuda":
+        if call.device[0] not in ("cpu", "cuda"):
             raise DeviceError(
                 f"the arrays are on a device of kind {call.device[0]!r}.",
                 function=self.name,
                 given=", ".join(n for n, a in call.arrays.items() if a is not None),
                 allowed="arrays on one GPU, or in host memory",
             )
-        pointer = self._stream(call, call.device[1])
-        if debug.checking():
-            choice = choice.debugged()
-            self._check_before(call, pointer)
-        self._await(call, pointer)
-        own_stream = call.values.get("stream") is not None
-        ready = self._find_ready(choice, call, pointer)
-        return self._launch(choice, call, ready, pointer, own_stream=own_stream)
+        return call
 
-    def _stream(self, call: Call, device: int) -> int:
+    def stream_of(self, call: Call, device: int) -> int:
         """Pointer of the stream to launch on: the given one, or the one on which all arrays are in order.
 
         Raises
@@ -210,7 +224,7 @@ class Walk:
             )
         return pointers.pop() if pointers else 0
 
-    def _await(self, call: Call, pointer: int) -> None:
+    def wait_for_exports(self, call: Call, pointer: int) -> None:
         """Put the launch stream behind the streams of exported arrays, which only their exporters know."""
         for name, array in call.arrays.items():
             if array is not None and array.view is not None:
@@ -280,13 +294,18 @@ class Walk:
             from cuplate.backend.cpu import device as backend
 
             facts = backend.device_facts(target.arch)
-        chosen = choice.choose(call, arch=facts.arch, limits=facts.limits)
-        variants = chosen.variants
+        counted = self.counter.cell.misses
+        chosen = choice.plain.choose(call, arch=facts.arch, limits=facts.limits)
+        variants = chosen.variants.debugged() if choice.debug else chosen.variants
         told: dict[str, Any] = {"variant": chosen.name} if choice.others else {}
+        parameters, kept = chosen.parameters, True
+        if chosen.candidates:
+            parameters, kept = self.settler().settle(choice, call, chosen, facts, backend, stream, target)
+        use = used(choice, _settled(call, chosen, parameters), chosen.name, (facts.arch, facts.limits))
         plan = make_plan(
             variants.binding,
             chosen.solved,
-            chosen.parameters,
+            parameters,
             arch=variants.binding.options.target(facts.arch),
             limits=facts.limits,
             called_as=call.called_as(self.name),
@@ -296,8 +315,6 @@ class Walk:
         assert plan.grid is not None
         if target is not None:
             backend.check(plan.grid, self.name)
-        use = used(choice, call, chosen.name, (facts.arch, facts.limits))
-        counted = self.counter.cell.misses
         content = variants.content(plan, target=target)
         check_indices(plan, content.source, content.slots, variants.binding.options)
         entry = _memory().get((content.key.digest, number))
@@ -314,15 +331,10 @@ class Walk:
                 raise missing(error, choice, use, self.reference) from None
         if self.counter.cell.misses == counted:  # nothing was rendered, and it is a miss all the same: the call walked
             self.counter.cell.misses += 1
+        ready = self.finish(backend, facts.limits, number, plan, content, entry, variants, told, use=use, kept=kept)
+        if not kept:
+            return ready
         loaded = entry.value
-        tables = {name: backend.descriptors(layout) for name, layout in plan.maps.items()}
-        recipes = make_recipes(content.slots, plan.integers, tables)
-        with backend.run_on(number):  # the driver answers about a kernel only in a thread that has a context
-            self._check_loaded(plan, recipes, loaded, facts.limits)
-            prepared = backend.prepare(plan.grid, loaded)
-            if plan.grid.cooperative:
-                self._check_resident(plan.grid, backend.resident_blocks(loaded, plan.grid))
-        ready = Ready(plan, recipes, entry, prepared, content, variants.binding.written, told, use)
         if len(self._ready) >= PLANS:
             self._ready.clear()
             self._has_dropped = True
@@ -333,6 +345,71 @@ class Walk:
         if loaded.evicted:  # by another thread, between our look-up and this line
             self._ready.pop(key, None)
         return ready
+
+    @property
+    def packed(self) -> bool:
+        """Whether an argument is a struct by value."""
+        return self.signature.has_structs
+
+    def settler(self) -> Settler:
+        """What decides the parameters that calls leave open; made when one does."""
+        if self._settler is None:
+            from cuplate.settle import Settler
+
+            self._settler = Settler(self, self._reference)
+        return self._settler
+
+    def tuner(self) -> Tuner:
+        """What the function knows of its winners."""
+        return self.settler().tuner
+
+    def tune(self, *args: Any, executor: Any = None, sets: int | None = None, **kwargs: Any) -> Tuned:
+        """Measure the candidates for a call; see `cuplate.typing.Specialized.tune`."""
+        return self.settler().tune(args, kwargs, executor, sets)
+
+    def forget_plans(self) -> None:
+        """Drop every plan; kernels stay loaded."""
+        self.hot.clear()
+        self._host.plans.clear()
+        self._ready.clear()
+
+    def _called_as(self, call: Call, ready: Ready) -> str:
+        """The call in one line, with what was chosen for it."""
+        if self.choice.tuned and ready.told.get("variant", self.name) == self.name:
+            call = replace(call, parameters=ready.plan.specialization.parameters)
+        return call.called_as(self.name)
+
+    # a loaded kernel --------------------------------------------------------------------------------------------------
+
+    def finish(
+        self,
+        backend: Any,
+        limits: Limits,
+        number: int,
+        plan: Plan,
+        content: Content,
+        entry: Entry[Any],
+        variants: Variants,
+        told: Mapping[str, Any],
+        *,
+        use: Any = None,
+        kept: bool = True,
+    ) -> Ready:
+        """A loaded kernel, checked against its plan.
+
+        Raises
+        ------
+        LaunchError
+        """
+        assert plan.grid is not None
+        tables = {name: backend.descriptors(layout) for name, layout in plan.maps.items()}
+        recipes = make_recipes(content.slots, plan.integers, tables)
+        with backend.run_on(number):  # the driver answers about a kernel only in a thread that has a context
+            self._check_loaded(plan, recipes, entry.value, limits)
+            prepared = backend.prepare(plan.grid, entry.value)
+            if plan.grid.cooperative:
+                self._check_resident(plan.grid, backend.resident_blocks(entry.value, plan.grid))
+        return Ready(plan, recipes, entry, prepared, content, variants.binding.written, told, use, kept)
 
     def _check_capture(self, gpu: Any, call: Call, stream: int) -> None:
         """Refuse to compile or load inside a graph capture, before anything that is forbidden there."""
@@ -429,6 +506,8 @@ class Walk:
         if ready is not None:
             self._run(gpu, call, ready, outputs, pointer, order, checked=choice.debug)
             self._wrote(choice.own, call)
+            if not ready.kept:
+                return self._result(outputs)
             self.hot.offer(gpu, choice.own.binding, call, ready.plan, ready.recipes, ready.entry, ready.config)
         return self._result(outputs)
 
@@ -483,7 +562,7 @@ class Walk:
         if capturing:
             ready.entry.value.keep(*kept)
         with gpu.run_on(number):
-            values = [self._value(r, pointers, call.values) for r in ready.recipes]
+            values = [self.value_of(r, pointers, call.values) for r in ready.recipes]
             for name in ready.plan.zeroed:
                 gpu.zero(pointers[name], bytes_of[name], stream)
             try:
@@ -493,7 +572,7 @@ class Walk:
                 raise LaunchError(
                     f"the launch was refused: {error}",
                     function=self.name,
-                    called_as=call.called_as(self.name),
+                    called_as=self._called_as(call, ready),
                     grid=ready.plan.grid.grid if ready.plan.grid else None,
                     block=ready.plan.grid.block if ready.plan.grid else None,
                 ) from error
@@ -502,7 +581,7 @@ class Walk:
 
                 hold(views, stream, capturing=capturing)
             if checked and not capturing and (found := gpu.wait(stream)) is not None:
-                raise debug.fault(found, ready.content, ready.plan.grid, call.called_as(self.name))
+                raise debug.fault(found, ready.content, ready.plan.grid, self._called_as(call, ready))
         if order is not None:
             self._record(call, order)
         if events.heard():
@@ -518,7 +597,8 @@ class Walk:
                 if owner.has_current_stream and owner.current_stream(call.device[1]) != stream:
                     owner.record(array, call.values["stream"])
 
-    def _value(self, recipe: Recipe, pointers: Mapping[str, int], values: Mapping[str, Any]) -> Any:
+    def value_of(self, recipe: Recipe, pointers: Mapping[str, int], values: Mapping[str, Any]) -> Any:
+        """One argument of a launch on a GPU."""
         if recipe.kind == "array":
             return pointers[recipe.name]
         if recipe.kind == "map":
@@ -542,10 +622,11 @@ class Walk:
         outputs = self._outputs(call, owners.HOST, None)
         if ready is not None:
             scratch = {n: call.owner.empty((size,), d, owners.HOST, None) for n, size, d in ready.plan.scratch}
-            values = self._host_values(call, ready, outputs, scratch, choice.facts)
+            values = self.host_values(call, ready, outputs, scratch, choice.facts)
             self._wrote(choice.own, call)  # before: an error may come when much is written
-            self._run_on_host(ready, values, settings, lambda: call.called_as(self.name), scratch)
-            key = self._host.key(given, target) if choice is self.choice else None
+            self.run_on_host(ready, values, settings, lambda: self._called_as(call, ready), scratch)
+            self._told_on_host(ready)
+            key = self._host.key(given, target) if choice is self.choice and ready.kept else None
             if key is not None:
                 self._host.offer(key, call, ready, values)
             if ready.entry.value.evicted:  # by another thread, before the plan was there to be forgotten
@@ -573,12 +654,13 @@ class Walk:
             events.emit("hit", self.name, key=plan.ready.content.key.hex, tier="memory", **plan.ready.told)
 
         def called_as() -> str:
-            return check_call(choice.own.binding, values, (), {}).called_as(self.name)
+            return self._called_as(check_call(choice.own.binding, values, (), {}), plan.ready)
 
-        self._run_on_host(plan.ready, given, settings, called_as)
+        self.run_on_host(plan.ready, given, settings, called_as)
+        self._told_on_host(plan.ready)
         return self._result(outputs)
 
-    def _run_on_host(
+    def run_on_host(
         self,
         ready: Ready,
         values: Sequence[Any],
@@ -586,16 +668,19 @@ class Walk:
         called_as: Callable[[], str],
         scratch: Collection[str] = (),
     ) -> None:
+        """Launch on the CPU backend, and raise what it found."""
         try:
             reports = ready.entry.value.run(ready.config, values, settings)
         except Exception as error:
             raise_stopped(error, ready.content, called_as)
         if reports and (left := [r for r in reports if r.kind != "never written" or r.array not in scratch]):
             raise_found(left, ready.content, called_as)
+
+    def _told_on_host(self, ready: Ready) -> None:
         if events.heard():
             events.emit("launch", self.name, key=ready.content.key.hex, device="cpu", **ready.told)
 
-    def _host_values(
+    def host_values(
         self,
         call: Call,
         ready: Ready,
@@ -631,7 +716,7 @@ class Walk:
                 fresh=(name in outputs or name in scratch) and not zeroed and not gaps,
                 alignment=max([16, *(size for n, size in asked if n == name and array.aligned(size))]),
             )
-        return [given[r.name] if r.kind == "array" else self._value(r, {}, call.values) for r in ready.recipes]
+        return [given[r.name] if r.kind == "array" else self.value_of(r, {}, call.values) for r in ready.recipes]
 
     # recording --------------------------------------------------------------------------------------------------------
 
@@ -660,9 +745,9 @@ class Walk:
         """Forget plans, renders and loaded kernels; what is on disk stays."""
         entries = {id(r.entry): r.entry for r in list(self._ready.values())}
         self.choice.clear()
-        self.hot.clear()
-        self._host.plans.clear()
-        self._ready.clear()
+        self.forget_plans()
+        if self._settler is not None:
+            self._settler.tuner.clear()
         for entry in entries.values():
             _memory().discard(entry.key)
 
@@ -713,6 +798,14 @@ def find_walk(reference: str) -> Walk:
     if not isinstance(walk, Walk):
         raise ManifestError(f"{reference} is not a specialized function.", given=f"{found!r:.60}")
     return walk
+
+
+def _settled(call: Call, chosen: Chosen, parameters: tuple[tuple[str, Any], ...]) -> Call:
+    """The call as if it had given what was chosen for it: what a manifest says of it."""
+    space = chosen.variants.binding.space
+    if space is None or not chosen.candidates or [n for n, _ in parameters] != [n for n, _ in call.parameters]:
+        return call  # a variant has parameters of its own, which no call can give
+    return replace(call, parameters=parameters, given=call.given | frozenset(space.names))
 
 
 def _drop_plans(entry: Entry[Any]) -> None:

@@ -48,6 +48,8 @@ def test_the_defaults_are_finite(monkeypatch: pytest.MonkeyPatch) -> None:
         "single_flight  on  [default]",
         "flight_wait_s  60 s  [default]",
         "on_error       warn  [default]",
+        "tune           auto  [default]",
+        "tune_s         60 s  [default]",
     ]
     assert str(CachePolicy().effective()) == CachePolicy().describe()
 
@@ -80,6 +82,8 @@ def test_every_variable_reaches_the_policy(monkeypatch: pytest.MonkeyPatch) -> N
         "CUPLATE_SINGLE_FLIGHT": ("0", "single_flight", False),
         "CUPLATE_FLIGHT_WAIT": ("0", "flight_wait_s", 0.0),
         "CUPLATE_ON_ERROR": ("ignore", "on_error", "ignore"),
+        "CUPLATE_TUNE": ("Off", "tune", "off"),
+        "CUPLATE_TUNE_SECONDS": ("1.5m", "tune_s", 90.0),
     }
     for variable, (text, _, _) in values.items():
         monkeypatch.setenv(variable, text)

@@ -49,6 +49,8 @@ def test_every_value_may_stand_there(tmp_path: Path, monkeypatch: pytest.MonkeyP
         "single_flight = false",
         "flight_wait_s = 2.5",
         'on_error = "ignore"',
+        'tune = "cached"',
+        'tune_s = "2m"',
         "explain = true",
     )
     monkeypatch.setenv("CUPLATE_CACHE_SECRET", "a secret of the test")
@@ -59,6 +61,7 @@ def test_every_value_may_stand_there(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert found.layers == (tmp_path / "seeds" / "a", Path("/b"))
     assert (found.eviction, found.engine, found.on_error) == ("least-frequently-used", "files", "ignore")
     assert (found.frozen, found.single_flight, found.flight_wait_s) == (True, False, 2.5)
+    assert (found.tune, found.tune_s) == ("cached", 120.0)
     assert settings("explain").explain
     names = [name for name, _, source in found.rows() if source.startswith(str(file))]
     assert names == [name for name, _, _ in found.rows() if name not in ("secret", "disk")]

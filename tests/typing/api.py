@@ -13,11 +13,12 @@ import numpy.typing as npt
 from jaxtyping import Float32, Int32
 
 import cuplate
-from cuplate import Array, ArraySpec, CacheInfo, CuplateError, Inline, Options, f32, i64, specialize
+from cuplate import Array, ArraySpec, CacheInfo, CuplateError, Inline, Options, f32, i64, specialize, tune
 from cuplate.cache import EffectivePolicy
 from cuplate.cubin import Cubin
 from cuplate.kernels import matmul_epilogue
 from cuplate.report import Report
+from cuplate.tuned import Tuned
 
 Host = npt.NDArray[np.float32]
 
@@ -116,6 +117,18 @@ def readme(x: Device, y: Device) -> None:
     assert_type(matmul_epilogue(x, x, y, relu=True), Device)
 
 
+@specialize(Inline("..."), tiles={"N": "tile"})
+def tuned(
+    x: Float32[Array, " N"],
+    *,
+    tile: Literal[16, 32] = tune(),
+    stages: int = tune(configs=[{"stages": 2, "wide": True}, {"stages": 3, "wide": False}], key="N"),
+    wide: bool = tune(),
+) -> Float32[Array, " N"]:
+    """Parameters that are measured."""
+    raise NotImplementedError
+
+
 # The design's matmul.
 
 
@@ -193,6 +206,10 @@ def attributes(host: Host, device: Device) -> None:
     assert_type(matmul.explain(spec, spec, spec), str)
     assert_type(matmul.cache_info(), CacheInfo)
     assert_type(matmul.__name__, str)
+    assert_type(tuned(host, tile=32), Host)
+    assert_type(tuned.tune(host, executor=None), Tuned)
+    assert_type(tuned.tuning(device), Tuned)
+    tuned(host, tile=64)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     matmul.cache_clear()
     assert_type(matmul.cache_policy(), EffectivePolicy)
     matmul.reload()

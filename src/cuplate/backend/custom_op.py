@@ -48,12 +48,14 @@ def register(name: str, function: Callable[..., Any], signature: Signature, muta
     positions = [a.name for a in signature.arguments]
     parameters = {p.name: p for p in signature.parameters}
     defaults = {p.name: p.default for p in signature.parameters}
+    tuned = {p.name for p in signature.parameters if p.tunable is not None}
 
     def given(values: Mapping[str, Any]) -> dict[str, Any]:
         return {n: _given(parameters[n], v) if n in parameters else v for n, v in values.items()}
 
     def run(*args: Any, **values: Any) -> Any:
-        result = function(*args, **given(values))
+        said = {n: v for n, v in values.items() if v is not None or n not in tuned}  # None: left to tuning
+        result = function(*args, **given(said))
         return tuple(result) if signature.result_type is not None else result
 
     def fake(*args: Any, **values: Any) -> Any:
@@ -104,7 +106,9 @@ def _parameter(signature: Signature, parameter: Parameter) -> str:
     kind = _parameter_type(parameter)
     if kind is None:
         raise _no_schema(signature, f"the parameter {parameter.name!r}: {parameter.annotation} has no type in a schema")
-    nullable = "?" if parameter.nullable and not kind.endswith("?") else ""
+    nullable = "?" if (parameter.nullable or parameter.tunable) and not kind.endswith("?") else ""
+    if parameter.tunable is not None:
+        return f"{kind}{nullable} {parameter.name}=None"
     text = f"{kind}{nullable} {parameter.name}"
     if parameter.default is inspect.Parameter.empty:
         return text

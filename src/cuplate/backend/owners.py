@@ -18,7 +18,16 @@ from cuplate.errors import ArgumentError, DeviceError, DtypeError, LayoutError, 
 from cuplate.parameters import dtype_name
 from cuplate.plan import FRESH_ALIGNMENT
 
-__all__ = ["HOST", "LEGACY_STREAM", "Owner", "find_owner", "numpy_address", "stream_pointer", "untraced"]
+__all__ = [
+    "HOST",
+    "LEGACY_STREAM",
+    "Owner",
+    "find_owner",
+    "numpy_address",
+    "owner_named",
+    "stream_pointer",
+    "untraced",
+]
 
 HOST = -1
 """In place of a GPU's number: the host."""
@@ -93,6 +102,21 @@ def find_owner(name: str, value: Any, function: str) -> Owner:
             )
         _BY_TYPE[kind] = owner
     return owner
+
+
+def owner_named(name: str) -> Owner:
+    """The owner of a library's arrays, of which none is at hand.
+
+    Raises
+    ------
+    ArgumentError
+        No arrays can be made in that library.
+    """
+    for (library, _), owner in _OWNERS.items():
+        if library == name and owner is not _Spec:
+            made: Owner = owner()
+            return made
+    raise ArgumentError("arrays of this kind cannot be made.", given=name, allowed="cupy, torch, numpy")
 
 
 def _find(kind: type, value: Any) -> Owner | None:

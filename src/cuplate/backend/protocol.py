@@ -8,7 +8,10 @@ from dataclasses import dataclass
 
 from cuplate.grid import Limits
 
-__all__ = ["DeviceFacts", "Toolchain", "runs_on"]
+__all__ = ["NOWHERE", "DeviceFacts", "Toolchain", "runs_on"]
+
+NOWHERE = "no device"
+"""Product name of an architecture of which no device is at hand."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -293,7 +293,7 @@ def disk_tier(policy: CachePolicy | None = None) -> Tier | NoStore:
 
 def _own_tier(policy: CachePolicy | None) -> Tier | NoStore:
     effective = current_policy(policy)
-    key = replace(effective, memory_kernels=0, shared="", frozen=False, sources=())
+    key = replace(effective, memory_kernels=0, shared="", frozen=False, tune="auto", tune_s=0.0, sources=())
     tier = _process.disks.get(key)
     if tier is not None:
         return tier

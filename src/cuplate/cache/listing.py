@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from cuplate.cache.faults import classify
 from cuplate.cache.folder import BadFile, Folder
+from cuplate.cache.store import TUNING
 from cuplate.cubin import Cubin, decode
 from cuplate.errors import CacheError
 from cuplate.key import difference, fold, sha256
@@ -78,7 +79,7 @@ class Listed:
 
 def is_kernel(tag: str) -> bool:
     """Whether an entry with this tag is a kernel, or what the library notes beside them."""
-    return tag not in _NOTES
+    return tag not in _NOTES and not tag.startswith(TUNING)
 
 
 def unreadable(directory: str, error: Exception) -> CacheError:

@@ -20,7 +20,7 @@ from cuplate.cache.directory import FOLDER, make_private
 from cuplate.cache.folder import Folder
 from cuplate.cache.layers import Layer
 from cuplate.cache.listing import REQUEST, TOOLCHAINS, is_kernel
-from cuplate.cache.store import NoStore
+from cuplate.cache.store import TUNING, NoStore
 from cuplate.cubin import Cubin, decode, encode
 from cuplate.errors import SettingError
 from cuplate.key import request_of
@@ -113,6 +113,10 @@ def export(
 
     def entries() -> Iterator[tuple[bytes, str, bytes]]:
         for key, tag, payload in store.all():
+            if tag.startswith(TUNING) and keys is None:  # small, and of no use where their device is not
+                if functions is None or tag.removeprefix(TUNING) in functions:
+                    yield key, tag, seal(key, payload, secret)
+                continue
             if not is_kernel(tag) or (functions is not None and tag not in functions):
                 continue
             if keys is not None and key not in keys:

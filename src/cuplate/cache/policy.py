@@ -24,6 +24,7 @@ __all__ = [
     "Eviction",
     "OnError",
     "PolicyValues",
+    "TuneMode",
     "resolve",
     "resolve_directory",
 ]
@@ -34,6 +35,7 @@ SMALLEST_DISK_BYTES = 16_000_000
 Eviction = Literal["least-recently-used", "least-recently-stored", "least-frequently-used", "none"]
 Engine = Literal["auto", "diskcache", "files"]
 OnError = Literal["warn", "ignore", "raise"]
+TuneMode = Literal["auto", "off", "cached", "on"]
 
 
 class PolicyValues(TypedDict, total=False):
@@ -53,6 +55,8 @@ class PolicyValues(TypedDict, total=False):
     single_flight: bool | None
     flight_wait_s: float | None
     on_error: OnError | None
+    tune: TuneMode | None
+    tune_s: float | None
 
 
 _DEFAULTS: dict[str, Any] = {
@@ -69,6 +73,8 @@ _DEFAULTS: dict[str, Any] = {
     "single_flight": True,
     "flight_wait_s": 60.0,
     "on_error": "warn",
+    "tune": "auto",
+    "tune_s": 60.0,
 }
 _SETTING = {"secret": "cache_secret"}  # a value of the policy -> the setting of another name
 _ASKED = ("cache_dir", *(_SETTING.get(name, name) for name in _DEFAULTS if name != "disk"))
@@ -125,6 +131,13 @@ class CachePolicy:
     on_error : str, optional
         When a tier of the disk, or the shared one, fails: ``"warn"`` once a cause (default), ``"ignore"`` it, or
         ``"raise"`` it, which is for debugging. Counted all the same. Environment: ``CUPLATE_ON_ERROR``.
+    tune : str, optional
+        Where a parameter is left to `cuplate.tune`: ``"on"`` measures once and keeps the winner in the disk cache,
+        ``"cached"`` takes a stored winner and never measures, ``"off"`` takes the first candidate. Default ``"auto"``:
+        on with arrays on a GPU, cached with arrays in host memory. Environment: ``CUPLATE_TUNE``.
+    tune_s : float, optional
+        Seconds after which one tuning takes the best of what it has measured, above 0; default 60.
+        Environment: ``CUPLATE_TUNE_SECONDS``.
 
     Raises
     ------
@@ -151,6 +164,8 @@ class CachePolicy:
     single_flight: bool | None = None
     flight_wait_s: float | None = None
     on_error: OnError | None = None
+    tune: TuneMode | None = None
+    tune_s: float | None = None
 
     def __post_init__(self) -> None:
         _check_int("memory_kernels", self.memory_kernels, 1, "CachePolicy(memory_kernels=256)")
@@ -166,6 +181,7 @@ class CachePolicy:
             _check_choice(name, getattr(self, name))
         _check_seconds("time_to_live_s", self.time_to_live_s, allow_zero=False)
         _check_seconds("flight_wait_s", self.flight_wait_s, allow_zero=True)
+        _check_seconds("tune_s", self.tune_s, allow_zero=False)
         # Absolute from now on: a later chdir moves no cache.
         if self.directory is not None:
             object.__setattr__(self, "directory", _absolute(self.directory))
@@ -211,8 +227,8 @@ class EffectivePolicy:
         Empty for none.
     disk : bool
         Whether a disk cache is wanted.
-    eviction, engine, on_error : str
-    time_to_live_s, flight_wait_s : float
+    eviction, engine, on_error, tune : str
+    time_to_live_s, flight_wait_s, tune_s : float
         Seconds; ``UNLIMITED`` for no end.
     layers : tuple of Path
         Absolute.
@@ -238,6 +254,8 @@ class EffectivePolicy:
     single_flight: bool = True
     flight_wait_s: float = 60.0
     on_error: OnError = "warn"
+    tune: TuneMode = "auto"
+    tune_s: float = 60.0
     sources: tuple[str, ...] = field(default=(), compare=False)
 
     def source(self, name: str) -> str:
@@ -268,6 +286,7 @@ class EffectivePolicy:
             "time_to_live_s": _limit(self.time_to_live_s, "s"),
             "flight_wait_s": _limit(self.flight_wait_s, "s"),
             "shared": self.shared_place() or "none",
+            "tune_s": _limit(self.tune_s, "s"),
             "layers": os.pathsep.join(map(str, self.layers)) or "none",
         }
         for name in ("disk", "frozen", "single_flight"):

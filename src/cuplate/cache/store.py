@@ -10,7 +10,10 @@ if TYPE_CHECKING:
     from cuplate.cache.listing import Listed
     from cuplate.cache.pruning import Pruned
 
-__all__ = ["Distant", "NoStore", "Store", "Tier"]
+__all__ = ["TUNING", "Distant", "NoStore", "Store", "Tier"]
+
+TUNING = "(tuning) "
+"""How tags of tunings' outcomes begin; the name of the function follows."""
 
 
 @runtime_checkable

@@ -59,7 +59,7 @@ def device_count() -> int:
     ToolchainError
         There is no driver.
     """
-    (count,) = _check("count the devices", driver.cuInit(0)) or driver.cuDeviceGetCount()[1:]
+    (count,) = checked("count the devices", driver.cuInit(0)) or driver.cuDeviceGetCount()[1:]
     return int(count)
 
 
@@ -86,7 +86,7 @@ def device_facts(device: int) -> DeviceFacts:
 def device_of_pointer(pointer: int) -> int:
     """Ordinal of the device that owns the memory at `pointer`."""
     attribute = driver.CUpointer_attribute.CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL
-    (ordinal,) = _check("find the device of an array", driver.cuPointerGetAttribute(attribute, pointer))
+    (ordinal,) = checked("find the device of an array", driver.cuPointerGetAttribute(attribute, pointer))
     return int(ordinal)
 
 
@@ -166,7 +166,7 @@ class LoadedKernel:
             status, _, size = driver.cuKernelGetParamInfo(handle, len(sizes))
             if status == driver.CUresult.CUDA_ERROR_INVALID_VALUE:  # one past the last
                 return tuple(sizes)
-            _check("tell the kernel's arguments", (status, size))
+            checked("tell the kernel's arguments", (status, size))
             sizes.append(int(size))
 
     def _attributes(self) -> Any:
@@ -188,7 +188,7 @@ class LoadedKernel:
                 return
             attribute = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
             handle, device = driver.CUkernel(int(self.kernel.handle)), _device(self.device)
-            _check("raise the shared memory limit", driver.cuKernelSetAttribute(attribute, size, handle, device))
+            checked("raise the shared memory limit", driver.cuKernelSetAttribute(attribute, size, handle, device))
             self._shared_bytes = size
 
     def __del__(self) -> None:
@@ -234,11 +234,11 @@ def load(cubin: Cubin, device: int) -> LoadedKernel:
     with beside_captures():
         status, library = driver.cuLibraryLoadData(cubin.code, [], [], 0, [], [], 0)
     if status:  # asked here, as each of the two checks costs a fifteenth of a load
-        _check("load the cubin", (status,))
+        checked("load the cubin", (status,))
     try:
         status, handle = driver.cuLibraryGetKernel(library, cubin.entry.encode())
         if status:
-            _check("find the kernel", (status,))
+            checked("find the kernel", (status,))
         return LoadedKernel(Kernel.from_handle(int(handle)), library, cubin, device)
     except BaseException:
         driver.cuLibraryUnload(library)
@@ -312,7 +312,7 @@ def is_capturing(pointer: int) -> bool:
     """Whether a graph capture is under way on a stream, be it whose it may; an invalidated one counts too."""
     if pointer in _LEGACY_STREAMS:
         return False  # the legacy stream cannot be captured
-    (state,) = _check("tell whether a stream is captured", driver.cuStreamIsCapturing(pointer))
+    (state,) = checked("tell whether a stream is captured", driver.cuStreamIsCapturing(pointer))
     return bool(state != driver.CUstreamCaptureStatus.CU_STREAM_CAPTURE_STATUS_NONE)
 
 
@@ -346,13 +346,13 @@ def launch_packed(stream: Stream, config: LaunchConfig, kernel: Kernel, *values:
     native: Any = _to_native_launch_config(config)
     native.hStream = driver.CUstream(int(stream.handle))
     function = driver.CUfunction(int(kernel.handle))
-    _check("launch", driver.cuLaunchKernelEx(native, function, C.addressof(addresses), 0))
+    checked("launch", driver.cuLaunchKernelEx(native, function, C.addressof(addresses), 0))
 
 
 def zero(pointer: int, size_bytes: int, stream: Stream) -> None:
     """Zero memory in the order of `stream`."""
     if size_bytes:
-        _check("zero an output", driver.cuMemsetD8Async(pointer, 0, size_bytes, stream.handle))
+        checked("zero an output", driver.cuMemsetD8Async(pointer, 0, size_bytes, stream.handle))
 
 
 class run_on:
@@ -381,10 +381,10 @@ class run_on:
 
 
 def _device(device: int) -> Any:
-    return _check("find the device", driver.cuDeviceGet(device))[0]
+    return checked("find the device", driver.cuDeviceGet(device))[0]
 
 
-def _check(what: str, result: tuple[Any, ...]) -> tuple[Any, ...]:
+def checked(what: str, result: tuple[Any, ...]) -> tuple[Any, ...]:
     status, *values = result
     if status == driver.CUresult.CUDA_SUCCESS:
         return tuple(values)
