@@ -15,7 +15,7 @@ SRC = Path(__file__).parents[1] / "src"
 # one room unless a module of theirs is listed by its dotted name.
 ROOMS = """
 errors dtypes hints
-structs tunable
+structs autotune autotune.tunable
 specialization project config
 events progress typing scalars
 literal cxx instead
@@ -25,7 +25,7 @@ library dialect names origin template
 views
 grid signature
 parameters
-space
+autotune.space
 arguments encode
 solve layout tensor_map
 binding
@@ -48,13 +48,13 @@ variants
 choice
 wanted
 manifest
-agree turn tuned workspace
-measure judge
-stage job
-contest
-tuner
-fleet
-settle
+autotune.agree autotune.turn autotune.tuned autotune.workspace
+autotune.measure autotune.judge
+autotune.stage autotune.job
+autotune.contest
+autotune.tuner
+autotune.fleet
+autotune.settle
 hotpath hostpath
 inspection
 walk

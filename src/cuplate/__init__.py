@@ -83,6 +83,7 @@ if TYPE_CHECKING:
     from cuplate import events as events
     from cuplate import typing as typing
     from cuplate.arguments import ArraySpec
+    from cuplate.autotune.tunable import tune
     from cuplate.cache import configure, mount
     from cuplate.cache.policy import CachePolicy
     from cuplate.cache.stats import CacheInfo
@@ -123,7 +124,6 @@ if TYPE_CHECKING:
     from cuplate.specialize import specialize
     from cuplate.template import Inline
     from cuplate.tensor_map import TensorMap
-    from cuplate.tunable import tune
     from cuplate.typing import Array, Specialized
     from cuplate.wanted import Wanted
     from cuplate.warmup import warmup
@@ -135,6 +135,7 @@ _MODULES = frozenset({"cache", "config", "errors", "events", "kernels", "testing
 # Where every other name lives. `tests/test_import.py` holds this against the block above.
 _HOMES = {
     "arguments": ("ArraySpec",),
+    "autotune.tunable": ("tune",),
     "cache": ("configure", "mount"),
     "cache.policy": ("CachePolicy",),
     "cache.stats": ("CacheInfo",),
@@ -147,7 +148,6 @@ _HOMES = {
     "specialize": ("specialize",),
     "template": ("Inline",),
     "tensor_map": ("TensorMap",),
-    "tunable": ("tune",),
     "typing": ("Array", "Specialized"),
     "wanted": ("Wanted",),
     "warmup": ("warmup",),

@@ -19,7 +19,7 @@ from cuplate.template import Inline, Template, check_names, names_in, read
 from cuplate.tensor_map import ALIGNMENT, MOST_AXES, BoundMap, TensorMap
 
 if TYPE_CHECKING:
-    from cuplate.space import Space
+    from cuplate.autotune.space import Space
 
 __all__ = ["Binding", "Scratch", "read_binding"]
 
@@ -201,7 +201,7 @@ class _Reader:
     def _space(self) -> Space | None:
         if all(parameter.tunable is None for parameter in self.signature.parameters):
             return None
-        from cuplate.space import read_space
+        from cuplate.autotune.space import read_space
 
         return read_space(self.signature, self.arrays)
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from cuplate.arguments import ArraySpec, Described, bind
+from cuplate.autotune.tunable import Tunable
 from cuplate.backend import owners
 from cuplate.backend.owners import Owner
 from cuplate.binding import Binding
@@ -16,7 +17,6 @@ from cuplate.parameters import check_parameters, dtype_name, no_dtype
 from cuplate.signature import ArrayArgument
 from cuplate.solve import Solved, solve
 from cuplate.tensor_map import takes
-from cuplate.tunable import Tunable
 
 __all__ = ["Call", "check_call", "check_layouts"]
 

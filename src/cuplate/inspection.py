@@ -25,9 +25,9 @@ from cuplate.variants import Variants
 from cuplate.wanted import Wanted, importable, missing, reduced, used
 
 if TYPE_CHECKING:
+    from cuplate.autotune.tuned import Tuned
+    from cuplate.autotune.tuner import Tuner
     from cuplate.backend.cpu.device import Target
-    from cuplate.tuned import Tuned
-    from cuplate.tuner import Tuner
 
 __all__ = ["Inspection"]
 
@@ -138,7 +138,7 @@ class Inspection:
         """The winner that is known for a call, or the default; None where nothing is to be chosen."""
         if not chosen.candidates:
             return None
-        from cuplate.job import Job
+        from cuplate.autotune.job import Job
 
         job = Job(self.name, call, chosen, facts, target, call.called_as(self.name))
         return self.tuner().known(job)

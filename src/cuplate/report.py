@@ -10,7 +10,7 @@ from cuplate.cubin import Cubin
 from cuplate.grid import Grid
 
 if TYPE_CHECKING:
-    from cuplate.tuned import Tuned
+    from cuplate.autotune.tuned import Tuned
 
 __all__ = ["Report"]
 

@@ -11,13 +11,13 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, Literal
 
+from cuplate.autotune.tunable import UNSAID, Tunable
 from cuplate.dtypes import DTYPES
 from cuplate.errors import DeclarationError
 from cuplate.expression import DEVICE_FACTS, Expression, parse
 from cuplate.hints import nearest_name
 from cuplate.structs import Struct, struct_of
 from cuplate.template import RESERVED_GLOBALS
-from cuplate.tunable import UNSAID, Tunable
 
 __all__ = ["ArrayArgument", "Axis", "Parameter", "ScalarArgument", "Signature", "read_signature"]
 
@@ -554,7 +554,7 @@ class _Reader:
         return self._tuned(parameter, p.default) if isinstance(p.default, Tunable) else parameter
 
     def _tuned(self, parameter: Parameter, tunable: Tunable) -> Parameter:
-        """With a plain default, for all that knows nothing of tuning; `cuplate.space` checks what is to be chosen."""
+        """With a plain default, for all that knows nothing of tuning; `autotune.space` checks what is to be chosen."""
         name = parameter.name
         parameter = replace(parameter, tunable=tunable)
         defaults = [p.default for p in inspect.signature(self.function).parameters.values()]

@@ -9,11 +9,11 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
 
 if TYPE_CHECKING:
+    from cuplate.autotune.tuned import Tuned
     from cuplate.cache.policy import EffectivePolicy
     from cuplate.cache.stats import CacheInfo
     from cuplate.cubin import Cubin
     from cuplate.report import Report
-    from cuplate.tuned import Tuned
     from cuplate.wanted import Wanted
 
 __all__ = ["Array", "ArrayLike", "Specialized"]

@@ -48,10 +48,10 @@ from cuplate.verdict import raise_found, raise_stopped
 from cuplate.wanted import Used, find_object, missing, used
 
 if TYPE_CHECKING:
+    from cuplate.autotune.settle import Settler
+    from cuplate.autotune.tuned import Tuned
+    from cuplate.autotune.tuner import Tuner
     from cuplate.backend.cpu.device import Target
-    from cuplate.settle import Settler
-    from cuplate.tuned import Tuned
-    from cuplate.tuner import Tuner
 
 __all__ = ["Walk", "find_walk", "live_walks", "recorders"]
 
@@ -354,7 +354,7 @@ class Walk:
     def settler(self) -> Settler:
         """What decides the parameters that calls leave open; made when one does."""
         if self._settler is None:
-            from cuplate.settle import Settler
+            from cuplate.autotune.settle import Settler
 
             self._settler = Settler(self, self._reference)
         return self._settler

@@ -14,11 +14,11 @@ from jaxtyping import Float32, Int32
 
 import cuplate
 from cuplate import Array, ArraySpec, CacheInfo, CuplateError, Inline, Options, f32, i64, specialize, tune
+from cuplate.autotune.tuned import Tuned
 from cuplate.cache import EffectivePolicy
 from cuplate.cubin import Cubin
 from cuplate.kernels import matmul_epilogue
 from cuplate.report import Report
-from cuplate.tuned import Tuned
 
 Host = npt.NDArray[np.float32]
 

@@ -14,7 +14,7 @@ clock: Callable[[], float] = time.perf_counter
 
 
 class Bench:
-    """See `cuplate.workspace.Bench`."""
+    """See `cuplate.autotune.workspace.Bench`."""
 
     device_id = "cpu"
 

@@ -20,7 +20,7 @@ _LEAST_FLUSH_BYTES = 64 << 20  # long enough for the launch behind it to be enqu
 
 
 class Bench:
-    """See `cuplate.workspace.Bench`.
+    """See `cuplate.autotune.workspace.Bench`.
 
     Parameters
     ----------

@@ -11,18 +11,18 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from cuplate import config, events
+from cuplate.autotune.job import Job, Parameters, render
+from cuplate.autotune.tuned import Tried, Tuned, made_of
 from cuplate.backend.protocol import NOWHERE
 from cuplate.cache.store import TUNING
 from cuplate.compile import Flights
 from cuplate.content import Content
 from cuplate.errors import CuplateError, ExpressionError, TuneError, TuneWarning
-from cuplate.job import Job, Parameters, render
 from cuplate.key import fold
-from cuplate.tuned import Tried, Tuned, made_of
 
 if TYPE_CHECKING:
-    from cuplate.stage import Stage
-    from cuplate.workspace import NoRoom
+    from cuplate.autotune.stage import Stage
+    from cuplate.autotune.workspace import NoRoom
 
 __all__ = ["Part", "Resolved", "Tuner", "none_can_run"]
 
@@ -170,7 +170,7 @@ class Tuner:
 
     def part(self, job: Job, stage: Stage, places: Sequence[int]) -> Part:
         """Measure some of the candidates, for who collects the outcomes."""
-        from cuplate.contest import hold
+        from cuplate.autotune.contest import hold
 
         found = hold(job, stage, self._reference, places=places, seconds=job.chosen.variants.cache_policy().tune_s)
         return Part(job.device, found.outcome.tried)
@@ -244,8 +244,8 @@ class Tuner:
         places: Sequence[int] | None = None,
         rows: Sequence[Tried] = (),
     ) -> Resolved:
-        from cuplate.contest import hold  # only where something is measured: it takes time to load
-        from cuplate.workspace import NoRoom
+        from cuplate.autotune.contest import hold  # only where something is measured: it takes time to load
+        from cuplate.autotune.workspace import NoRoom
 
         start = time.monotonic()
         variants = job.chosen.variants

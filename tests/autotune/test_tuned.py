@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from cuplate.autotune.tuned import Tried, Tuned, made_of, size_class
 from cuplate.expression import parse
-from cuplate.tuned import Tried, Tuned, made_of, size_class
 
 CANDIDATES = [(("tile", 16),), (("tile", 32),), (("tile", 64),)]
 TABLE = Tuned(

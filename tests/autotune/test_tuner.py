@@ -423,7 +423,7 @@ def test_a_record_of_another_compiler_is_measured_again(
     gpu: Gpu, bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What would compile the winner now is compared with what compiled it."""
-    from cuplate import tuner
+    from cuplate.autotune import tuner
 
     x = gpu.array(100)
     copying()(x)
@@ -742,13 +742,13 @@ def test_the_next_process_starts_tuned(counted: list[int], tmp_path: Path) -> No
     code = """
 import numpy as np
 from cuplate import cache
-from tests.test_tuner import add
+from tests.autotune.test_tuner import add
 x, y = np.ones(20, np.float32), np.ones(20, np.float32)
 add(x, y)
 print(y[0], add.tuning(x, y).origin, add.tuning(x, y).parameters, cache.stats(all_threads=True).compile.compiles)
 print(add.cache_info().disk_hits)
 """
-    root = str(Path(__file__).parents[1])
+    root = str(Path(__file__).parents[2])
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([root, os.environ["PYTHONPATH"]])}
     done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False)
     assert (done.stdout, done.stderr) == ("3.0 stored {'tile': 16} 0\n1\n", "")

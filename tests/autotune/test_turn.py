@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from cuplate.turn import turn
+from cuplate.autotune.turn import turn
 
 
 def soon() -> float:

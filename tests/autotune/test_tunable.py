@@ -12,10 +12,10 @@ import pytest
 from jaxtyping import Float, Float32
 
 from cuplate import Array, ArraySpec, DeclarationError, ExpressionError, Inline, specialize, tune
+from cuplate.autotune.space import MOST
+from cuplate.autotune.tunable import UNSAID, Tunable
 from cuplate.draw import Drawer, Random
-from cuplate.space import MOST
 from cuplate.testing import resources
-from cuplate.tunable import UNSAID, Tunable
 
 KERNEL = 'extern "C" __global__ void {{ kernel }}({{ args }}) { /* %s */ }'
 X = Float32[Array, " N"]

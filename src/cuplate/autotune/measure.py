@@ -7,10 +7,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from cuplate.agree import Tolerance, difference
+from cuplate.autotune.agree import Tolerance, difference
+from cuplate.autotune.tuned import Tried
+from cuplate.autotune.workspace import Bench, Workspace
 from cuplate.errors import CuplateError, KernelError
-from cuplate.tuned import Tried
-from cuplate.workspace import Bench, Workspace
 
 __all__ = ["Contender", "Fault", "Judge", "Measured", "measure"]
 

@@ -18,9 +18,9 @@ from cuplate.specialization import Fact
 from cuplate.variants import Variants
 
 if TYPE_CHECKING:
+    from cuplate.autotune.workspace import Bench
     from cuplate.backend.cpu.device import Target
     from cuplate.walk import Walk
-    from cuplate.workspace import Bench
 
 __all__ = ["Stage"]
 

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 from cuplate import cache, config, debug, events
 from cuplate.arguments import product
+from cuplate.autotune.job import Job, Parameters
+from cuplate.autotune.stage import Stage
+from cuplate.autotune.tuned import Tried, Tuned
+from cuplate.autotune.tuner import Part, Tuner
 from cuplate.backend.protocol import DeviceFacts
 from cuplate.call import Call
 from cuplate.choice import Choice, Chosen
 from cuplate.errors import ArgumentError, CaptureError, TuneError, TuneWarning
-from cuplate.job import Job, Parameters
-from cuplate.stage import Stage
-from cuplate.tuned import Tried, Tuned
-from cuplate.tuner import Part, Tuner
 
 if TYPE_CHECKING:
     from cuplate.backend.cpu.device import Target
@@ -89,14 +89,14 @@ class Settler:
         if executor is None:
             tuned = self.tuner.measured(job, stage)
         else:
-            from cuplate.fleet import hold
+            from cuplate.autotune.fleet import hold
 
             tuned = hold(walk.hot.function, self.tuner, job, stage, executor, given, sets)
         walk.forget_plans()
         return tuned
 
     def part(self, given: Mapping[str, Any], places: Sequence[int], texts: Sequence[str]) -> Part:
-        """Measure some of the candidates for who collects the outcomes, see `cuplate.fleet.work`.
+        """Measure some of the candidates for who collects the outcomes, see `cuplate.autotune.fleet.work`.
 
         Parameters
         ----------

@@ -10,12 +10,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from cuplate.autotune.job import Job
+from cuplate.autotune.stage import Stage
+from cuplate.autotune.tuned import Tried, Tuned
+from cuplate.autotune.tuner import Part, Tuner, none_can_run
 from cuplate.backend import owners
 from cuplate.errors import ArgumentError, CuplateError, TuneError
-from cuplate.job import Job
-from cuplate.stage import Stage
-from cuplate.tuned import Tried, Tuned
-from cuplate.tuner import Part, Tuner, none_can_run
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cuplate import agree
-from cuplate.agree import Tolerance, as_numbers, difference
+from cuplate.autotune import agree
+from cuplate.autotune.agree import Tolerance, as_numbers, difference
 
 FLOATS = ["float16", "float32", "float64", "complex64", "complex128"]
 

@@ -9,19 +9,19 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any
 
-from cuplate.agree import Tolerance
+from cuplate.autotune.agree import Tolerance
+from cuplate.autotune.job import Job, Parameters, render
+from cuplate.autotune.judge import Reference
+from cuplate.autotune.measure import Contender, Fault, Measured, measure
+from cuplate.autotune.stage import Stage
+from cuplate.autotune.tuned import Tried
+from cuplate.autotune.turn import turn
+from cuplate.autotune.workspace import Workspace
 from cuplate.call import Call
 from cuplate.content import Content
 from cuplate.cubin import Cubin
 from cuplate.errors import ArgumentError, CuplateError, LaunchError, ParameterError, TuneError
-from cuplate.job import Job, Parameters, render
-from cuplate.judge import Reference
-from cuplate.measure import Contender, Fault, Measured, measure
 from cuplate.plan import Plan
-from cuplate.stage import Stage
-from cuplate.tuned import Tried
-from cuplate.turn import turn
-from cuplate.workspace import Workspace
 
 __all__ = ["Contest", "hold"]
 

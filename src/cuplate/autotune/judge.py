@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from cuplate.agree import Tolerance, as_numbers
 from cuplate.arguments import product
+from cuplate.autotune.agree import Tolerance, as_numbers
+from cuplate.autotune.workspace import Bench, Workspace
 from cuplate.binding import Binding
 from cuplate.call import Call
 from cuplate.solve import Solved
-from cuplate.workspace import Bench, Workspace
 
 __all__ = ["Reference"]
 

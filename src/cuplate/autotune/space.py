@@ -8,11 +8,11 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from cuplate.autotune.tunable import UNSAID, Tunable
 from cuplate.errors import DeclarationError, ParameterError
 from cuplate.expression import DEVICE_FACTS, Expression, parse
 from cuplate.parameters import check_parameters, parameter_key
 from cuplate.signature import Signature
-from cuplate.tunable import UNSAID, Tunable
 
 __all__ = ["MOST", "Space", "read_space"]
 

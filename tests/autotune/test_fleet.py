@@ -150,7 +150,7 @@ def test_what_cannot_travel_is_refused(gpu: Gpu, bench: Bench) -> None:
         add.tune(x, executor="dask")
     with pytest.raises(ArgumentError, match=r"stream= cannot travel"):
         add.tune(x, stream=Stream(), executor=AtOnce())
-    from cuplate import fleet
+    from cuplate.autotune import fleet
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(fleet, "_MOST_BYTES", 100)
@@ -191,7 +191,7 @@ def test_a_dask_cluster_compiles_and_measures(monkeypatch: pytest.MonkeyPatch) -
 
 def test_layouts_that_have_no_gaps_travel(gpu: Gpu, bench: Bench) -> None:
     """An array by columns arrives as one; one with gaps does not."""
-    from cuplate import fleet
+    from cuplate.autotune import fleet
 
     @specialize(
         Inline('extern "C" __global__ void {{ kernel }}({{ args }}) { /* {{ x.order }} {{ t }} {{ x.stride(0) }} */ }'),

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from cuplate.autotune.space import Space
+from cuplate.autotune.tuned import ingredients_of, size_class
 from cuplate.backend.protocol import NOWHERE, DeviceFacts
 from cuplate.binding import Binding
 from cuplate.call import Call
@@ -12,8 +14,6 @@ from cuplate.choice import Chosen
 from cuplate.content import Content
 from cuplate.indices import check_indices
 from cuplate.plan import Plan, known_values, make_plan
-from cuplate.space import Space
-from cuplate.tuned import ingredients_of, size_class
 
 if TYPE_CHECKING:
     from cuplate.backend.cpu.device import Target

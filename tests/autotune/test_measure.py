@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cuplate.agree import Tolerance
+from cuplate.autotune.agree import Tolerance
+from cuplate.autotune.measure import Contender, Fault, Measured, measure
+from cuplate.autotune.tuned import Tried
 from cuplate.errors import KernelError, LaunchError
-from cuplate.measure import Contender, Fault, Measured, measure
-from cuplate.tuned import Tried
 
 
 class Course:

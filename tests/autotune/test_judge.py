@@ -8,11 +8,12 @@ import numpy as np
 import pytest
 from jaxtyping import Bool, Complex64, Float32, Int32
 
-from cuplate import Array, Inline, f32, judge, specialize, tune
-from cuplate.agree import Tolerance
+from cuplate import Array, Inline, f32, specialize, tune
+from cuplate.autotune import judge
+from cuplate.autotune.agree import Tolerance
+from cuplate.autotune.judge import Reference
+from cuplate.autotune.workspace import ALIGNMENT, NoRoom, Workspace
 from cuplate.backend.cpu.bench import Bench
-from cuplate.judge import Reference
-from cuplate.workspace import ALIGNMENT, NoRoom, Workspace
 
 TEXT = 'extern "C" __global__ void {{ kernel }}({{ args }}) { /* {{ t }} %s */ }'
 
