@@ -298,6 +298,12 @@ def opened(directory: Path | None, secret_file: Path | None, *, made: bool = Tru
     """
     with ending():
         if directory is not None:
+            if directory.is_file():
+                raise Stop(
+                    Exit.STORE,
+                    f"{directory} is a file; if it is a bundle, cuplate bundle ls and verify look into it, "
+                    "and cuplate cache import takes it over.",
+                )
             if made and not directory.is_dir():
                 raise Stop(Exit.STORE, f"{directory} is not a directory.")
             values["directory"] = directory
