@@ -39,7 +39,7 @@ SecretFile = Annotated[
 ]
 SealFile = Annotated[
     Path | None,
-    typer.Option(exists=True, dir_okay=False, help="The same for the other directory. Default: the key of this one."),
+    typer.Option(exists=True, dir_okay=False, help="The key of what is written or read. Default: that of the cache."),
 ]
 Json = Annotated[bool, typer.Option("--json", help="JSON on stdout.")]
 Layers = Annotated[bool, typer.Option("--layers", help="The read-only layers too.")]
