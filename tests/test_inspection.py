@@ -77,7 +77,7 @@ def test_dtypes_and_an_architecture_are_enough() -> None:
     """No arrays, no GPU: dtype names, or nothing where the dtype is fixed; the grid is left open."""
     report = f.inspect(x="float64", arch=ARCH)
     assert "const double* __restrict__ x" in report.source and report.grid is None
-    assert str(report).endswith("grid       depends on the sizes")
+    assert str(report).endswith("grid       depends on the sizes, or on the device")
     assert f.inspect(1.0, "float32", arch=ARCH).source.count("float* __restrict__") == 2
     with pytest.raises(ArgumentError, match="argument 'x' is needed: its dtype is open") as caught:
         f.inspect(arch=ARCH)

@@ -39,6 +39,7 @@ extern "C" __global__ void {{{{ kernel }}}}({{{{ args }}}})
     out[0] = min(sum, x[0]) + sqrt(4.0f) + fabsf(-1.0f);
     assert(sum > 0);
     memset(out + 1, 0, 4);
+    assert(abs(-3) == 3);
 }}
 """)
 
@@ -85,3 +86,10 @@ def test_of_other_headers_nothing_is_known(name: str) -> None:
     """A user's own file may have any name."""
     assert instead_of_header(name) is None
     assert instead_of_name("xyz") is None
+
+
+def test_old_shuffles_and_votes_have_a_mask_in_front() -> None:
+    """Volta took the others away; cuda.h, which would define a tensor map, asks for a header that is not there."""
+    assert str(instead_of_name("__shfl_down")).startswith("__shfl_down_sync, with a mask")
+    assert "struct alignas(64) CUtensorMap" in str(instead_of_header("stdlib.h"))
+    assert "cuda.h" not in str(instead_of_name("CUtensorMap"))

@@ -138,10 +138,11 @@ def test_variants_are_merged_and_decide_nothing() -> None:
     ],
 )
 def test_what_is_no_manifest_is_refused(text: str, told: str, tmp_path: Path) -> None:
-    """With what is wrong; nothing is left out in silence."""
+    """With what is wrong, and in which file; nothing is left out in silence."""
     (tmp_path / "run.json").write_text(text)
-    with pytest.raises(ManifestError, match=told):
+    with pytest.raises(ManifestError, match=told) as caught:
         Manifest.read(tmp_path / "run.json")
+    assert caught.value.file == str(tmp_path / "run.json")
 
 
 def test_a_manifest_that_is_not_there_is_an_error() -> None:

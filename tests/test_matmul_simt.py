@@ -81,8 +81,9 @@ def test_arrays_in_host_memory_stay_with_the_tiled_kernel() -> None:
     a, b, bias = (rng.standard_normal(s, dtype=np.float32) for s in ((1536, 8), (8, 1536), (1536,)))
     assert matmul_epilogue.inspect(a, b, bias, arch="sm_90").variant == "matmul_simt"
     assert matmul_epilogue.inspect(a, b, bias).variant == "matmul_epilogue"
-    with pytest.raises(ParameterError, match="'on_gpu' does not hold"):
+    with pytest.raises(ParameterError, match="'on_gpu' does not hold") as caught:
         matmul_simt(a, b, bias)
+    assert "not for the CPU backend" in str(caught.value)
 
 
 def test_parameters_that_leave_part_of_a_tile_uncopied_are_refused() -> None:

@@ -87,6 +87,10 @@ def test_a_namedtuple_names_several_outputs() -> None:
     s = read(f)
     assert [o.name for o in s.outputs] == ["value", "place"] and s.result_type is Two
 
+    def plain(x: Float32[Array, " N"]) -> tuple[Float32[Array, " N"], Float32[Array, " N"]]: ...
+
+    assert "class Result(NamedTuple)" in refused(plain)
+
 
 def test_local_classes_are_found() -> None:
     """String annotations may name classes of the scope that decorates, and these may have string annotations too."""
@@ -257,10 +261,13 @@ def test_a_name_is_one_thing() -> None:
 
     def axis_and_parameter(x: Float32[Array, " N"], *, N: int = 1) -> None: ...
 
+    def size_of_the_output(x: Float32[Array, " N"], *, bins: int = 256) -> Float32[Array, " bins"]: ...
+
     def argument_and_output(value: Float32[Array, " N"]) -> Two: ...
 
     assert "'N' is an argument and an axis" in refused(axis_and_argument)
     assert "'N' is a parameter and an axis" in refused(axis_and_parameter)
+    assert '"(bins)" where its value is the size' in refused(size_of_the_output)
     assert "'value' is an argument and an output" in refused(argument_and_output)
 
 

@@ -227,6 +227,15 @@ def test_a_list_of_something_else_is_refused() -> None:
     """With what it has."""
     with pytest.raises(ArgumentError, match="something else in it"):
         warm([print])
+    with pytest.raises(ArgumentError, match="are no list"):
+        warm(first.saxpy)  # type: ignore[arg-type]
+
+
+def test_an_executor_of_another_kind_is_refused() -> None:
+    """A Dask client submits too, but its futures are its own; what has no submit would pass for broken."""
+    for other in (Here, object()):
+        with pytest.raises(ArgumentError, match=r"get_executor"):
+            warm([SAXPY], arch="sm_90", executor=other)  # type: ignore[arg-type]
 
 
 def killed(line: str, arch: str) -> Any:

@@ -300,7 +300,7 @@ def parameter_checks(entry: str, slots: tuple[Slot, ...]) -> str:
         if slot.struct is not None:
             lines += _struct_checks(i, slot.name, slot.struct)
             continue
-        if slot.kind == "map":  # by whatever name: cuda.h has one, a kernel without headers its own
+        if slot.kind == "map":  # by whatever name: the type is the kernel's own
             kind = f"cuplate_check::parameter<{i}, cuplate_check::kernel>::type"
             text = f'cuplate: parameter {i + 1} \\"{slot.name}\\": a call passes a tensor map, const __grid_constant__ '
             lines.append(f"static_assert(sizeof({kind}) == {MAP_BYTES} && alignof({kind}) == {MAP_ALIGNMENT}, ")

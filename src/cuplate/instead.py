@@ -25,8 +25,10 @@ _HEADER_OF = {
 }
 
 _LIMITS = {"MAX": "max()", "MIN": "min()", "EPSILON": "epsilon()", "TRUE_MIN": "denorm_min()"}
+_TENSOR_MAP = "struct alignas(64) CUtensorMap { unsigned long long opaque[16]; };"
+_MASK = ", with a mask of the lanes in front: 0xffffffff for all"
 _WORDS = {
-    "CUtensorMap": "struct alignas(64) CUtensorMap { unsigned long long opaque[16]; }; or #include <cuda.h>",
+    "CUtensorMap": _TENSOR_MAP,
     "INFINITY": "CUDART_INF_F, of #include <math_constants.h>",
     "HUGE_VAL": "CUDART_INF, of #include <math_constants.h>",
     "HUGE_VALF": "CUDART_INF_F, of #include <math_constants.h>",
@@ -37,6 +39,8 @@ _WORDS = {
         for short, ctype in (("FLT", "float"), ("DBL", "double"))
         for name, member in _LIMITS.items()
     },
+    **{name: f"{name}_sync{_MASK}" for name in ("__shfl", "__shfl_up", "__shfl_down", "__shfl_xor")},
+    **{name: f"{name}_sync{_MASK}" for name in ("__any", "__all", "__ballot")},
     **{f"u{ctype}": f"unsigned {ctype}" for ctype in ("char", "short", "int", "long")},
 }
 
@@ -61,6 +65,8 @@ _HEADERS = {
     "stddef.h": "no header: size_t is there; <cuda/std/cstddef> for the rest",
     "stdint.h": "#include <cuda/std/cstdint>",
     "limits.h": "#include <cuda/std/climits>",
+    "stdlib.h": f"no header: abs is there, scratch= is for memory; a tensor map needs no cuda.h, but {_TENSOR_MAP}",
+    "cstdlib": "no header: abs is there, scratch= is for memory",
 }
 
 

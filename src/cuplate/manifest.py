@@ -101,7 +101,10 @@ class Manifest:
         entries = told.get("specializations")
         if not isinstance(entries, list) or not told.keys() <= {_HEAD, "specializations"}:
             raise ManifestError("a manifest lists specializations, and nothing else.", file=file)
-        return cls(map(Wanted.parse, entries))
+        try:
+            return cls(map(Wanted.parse, entries))
+        except ManifestError as error:  # of several files, which
+            raise ManifestError(error.summary, **{**error.facts, "file": file}) from error.__cause__
 
     @classmethod
     def read(cls, *paths: str | os.PathLike[str]) -> Manifest:

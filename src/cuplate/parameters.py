@@ -236,6 +236,11 @@ def check_require(
     for condition in conditions:
         if not condition.evaluate(values):
             read = ", ".join(f"{n} = {values[n]!r}" for n in sorted(condition.names) if n in values)
+            on_host = "on_gpu" in condition.names and values.get("on_gpu") is False
             raise ParameterError(
-                f"the condition {condition.text!r} does not hold.", function=function, given=read, called_as=called_as
+                f"the condition {condition.text!r} does not hold.",
+                function=function,
+                given=read,
+                called_as=called_as,
+                try_="arrays on a GPU: this kernel is not for the CPU backend" if on_host else None,
             )

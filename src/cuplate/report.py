@@ -147,7 +147,7 @@ class Report:
 
     def _grid(self) -> str:
         if self.grid is None:
-            return "depends on the sizes"
+            return "depends on the sizes, or on the device"
         cluster = f" in clusters of {self.grid.cluster}" if self.grid.cluster else ""
         folded = ", folded onto x" if self.grid.folded else ""
         return f"{self.grid.grid}{cluster}{folded}"

@@ -328,7 +328,9 @@ class _Reader:
                 if name in seen:
                     raise self._fail(
                         f"{name!r} is {_an(seen[name])} and {_an(what)}: a name can be only one thing.",
-                        try_=f"rename the {what}",
+                        try_=f'"({name})" where its value is the size, else another name for the axis'
+                        if (seen[name], what) == ("parameter", "axis")
+                        else f"rename the {what}",
                     )
                 seen[name] = what
 
@@ -510,7 +512,11 @@ class _Reader:
                 outputs.append(self._array(field, parts, False, parameters))
             return tuple(outputs), hint
         raise self._fail(
-            "the return annotation is neither an array, a NamedTuple class of arrays, nor None.", given=_show(hint)
+            "the return annotation is neither an array, a NamedTuple class of arrays, nor None.",
+            given=_show(hint),
+            try_='for several outputs, class Result(NamedTuple) with fields such as low: Float32[Array, " M"]'
+            if hint is tuple or typing.get_origin(hint) is tuple
+            else None,
         )
 
     def _check_dtypes(

@@ -13,7 +13,7 @@ from cuplate.hints import nearest_name
 __all__ = ["ALIGNMENT", "CTYPE", "BoundMap", "MapLayout", "TensorMap", "lay_out", "takes"]
 
 CTYPE = "CUtensorMap"
-"""The C type of a descriptor; a kernel defines it in one line, or includes cuda.h."""
+"""The C type of a descriptor; a kernel defines it in one line, as NVRTC cannot read cuda.h."""
 
 ALIGNMENT = 16  # bytes: of the first element, and of the distance of neighbours on every axis but the innermost
 

@@ -182,7 +182,7 @@ def warmup(
     ManifestError
         The manifest cannot be read.
     ArgumentError
-        Something in the list is neither a `Wanted` nor a specialized function.
+        It is no list, or something in it is neither a `Wanted` nor a specialized function; the executor is none.
 
     Notes
     -----
@@ -198,6 +198,13 @@ def warmup(
     2
     """
     start = time.perf_counter()
+    if executor is not None and not isinstance(executor, Executor):  # else its refusals would be taken for a broken one
+        raise ArgumentError(
+            "the executor of a warm-up is none.",
+            given=f"{executor!r:.60}",
+            allowed="a concurrent.futures.Executor",
+            try_="client.get_executor(pure=False), where that is a Dask client",
+        )
     archs = ("",) if arch is None else (arch,) if isinstance(arch, str) else tuple(arch)
     entries = listed(wanted)
     rows, planned = tasks(entries, archs, elsewhere=executor is not None)
@@ -211,6 +218,13 @@ def listed(wanted: Manifest | str | os.PathLike[str] | Iterable[Any]) -> Manifes
         return wanted
     if isinstance(wanted, str | os.PathLike):
         return Manifest.read(wanted)
+    if not isinstance(wanted, Iterable):
+        raise ArgumentError(
+            "the specializations are no list.",
+            given=f"{wanted!r:.60}",
+            allowed="a manifest, the path of one, or a list of f.wanted(...)",
+            try_="[...] around it",
+        )
     entries = []
     for item in wanted:
         wanted_of: Any = getattr(item, "wanted", None)

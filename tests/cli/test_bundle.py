@@ -50,14 +50,14 @@ def test_build_writes_what_bundle_shows_and_verifies(manifest: Path, tmp_path: P
 
 
 def test_build_that_fails_says_each_and_writes_nothing(manifest: Path, tmp_path: Path, whole_command: Command) -> None:
-    """Exit code 1, the reasons on stdout; and as JSON."""
+    """Exit code 1, the reasons on stdout, each once for all architectures; and as JSON."""
     gone = tmp_path / "gone.json"
     Manifest([Wanted(function="tests.bindings.first:gone")]).write(gone)
     target = tmp_path / "b.cuplate"
-    done = whole_command("build", manifest, gone, "--arch", "sm_80", "-o", target)
+    done = whole_command("build", manifest, gone, "--arch", "sm_80,sm_90", "-o", target)
     assert done.code == 1 and not target.exists()
-    assert "tests.bindings.first:gone() for sm_80:\n  tests.bindings.first:gone cannot be imported." in done.out
-    assert "1 of 3 failed" in done.err
+    assert "tests.bindings.first:gone() for sm_80, sm_90:\n  tests.bindings.first:gone cannot be imported." in done.out
+    assert "2 of 6 failed" in done.err
     told = whole_command("build", manifest, gone, "--arch", "sm_80", "-o", target, "--json")
     assert told.code == 1 and told.json["written"] is False
     assert [row["origin"] for row in told.json["rows"]].count("error") == 1

@@ -28,6 +28,14 @@ def test_the_directory_of_the_option_goes_before_the_environment(
     assert policy["directory"] == {"value": str(other), "source": "code"}
 
 
+@pytest.mark.parametrize("name", ["ls", "info"])
+def test_a_bundle_in_a_directory_s_place_is_told(command: Command, tmp_path: Path, name: str) -> None:
+    """``export`` writes such a file too, and ``bundle`` is what reads it."""
+    (tmp_path / "kernels.cuplate").write_bytes(b"")
+    ended = command(name, "-d", tmp_path / "kernels.cuplate")
+    assert ended.code == 3 and "is a file" in ended.err and "cuplate bundle ls" in ended.err
+
+
 def test_a_relative_directory_is_meant_from_here(
     command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -70,9 +70,12 @@ def _tell(done: Built, json: bool) -> None:
     else:
         from cuplate.wanted import Wanted
 
+        archs: dict[tuple[str, str], list[str]] = {}
         for row in failed:
-            print(screen.clean(f"{Wanted.parse(row.wanted)} for {row.arch}:"))
-            print("\n".join(f"  {screen.clean(line)}" for line in row.error.splitlines()))
+            archs.setdefault((row.wanted, row.error), []).append(row.arch)
+        for (wanted, error), names in archs.items():
+            print(screen.clean(f"{Wanted.parse(wanted)} for {', '.join(names)}:"))
+            print("\n".join(f"  {screen.clean(line)}" for line in error.splitlines()))
         if not failed:
             print(done)
     if failed:

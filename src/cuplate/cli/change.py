@@ -145,7 +145,7 @@ def export(
 
 def import_(
     source: Annotated[
-        Path, typer.Argument(metavar="DIRECTORY", exists=True, help="As export or build made it, or a copy.")
+        Path, typer.Argument(metavar="SOURCE", exists=True, help="As export or build made it, or a copy.")
     ],
     directory: Directory = None,
     secret_file: SecretFile = None,

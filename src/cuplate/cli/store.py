@@ -39,7 +39,7 @@ SecretFile = Annotated[
 ]
 SealFile = Annotated[
     Path | None,
-    typer.Option(exists=True, dir_okay=False, help="The same for the other directory. Default: the key of this one."),
+    typer.Option(exists=True, dir_okay=False, help="The key of what is written or read. Default: that of the cache."),
 ]
 Json = Annotated[bool, typer.Option("--json", help="JSON on stdout.")]
 Layers = Annotated[bool, typer.Option("--layers", help="The read-only layers too.")]
@@ -298,6 +298,12 @@ def opened(directory: Path | None, secret_file: Path | None, *, made: bool = Tru
     """
     with ending():
         if directory is not None:
+            if directory.is_file():
+                raise Stop(
+                    Exit.STORE,
+                    f"{directory} is a file; if it is a bundle, cuplate bundle ls and verify look into it, "
+                    "and cuplate cache import takes it over.",
+                )
             if made and not directory.is_dir():
                 raise Stop(Exit.STORE, f"{directory} is not a directory.")
             values["directory"] = directory
