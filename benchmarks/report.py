@@ -21,6 +21,7 @@ ORDER = (
     "fleet",
     "scale",
     "cpu",
+    "autotune",
 )
 HEAD = """\
 # Results

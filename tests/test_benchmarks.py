@@ -124,13 +124,14 @@ def test_checks_cuts_every_check_out_of_the_generated_code(monkeypatch: pytest.M
 
 
 def test_all_knows_every_benchmark() -> None:
-    """A new benchmark cannot be left out of all.py."""
+    """A new benchmark cannot be left out of all.py, nor of what report.py writes."""
     parts = {"all", "loopback", "measuring", "report", "simulation", "triton_matmul"}
-    spec = importlib.util.spec_from_file_location("all_benchmarks", BENCHMARKS / "all.py")
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    assert set(module.NAMES) == {p.stem for p in BENCHMARKS.glob("*.py")} - parts
+    for name, listed in (("all", "NAMES"), ("report", "ORDER")):
+        spec = importlib.util.spec_from_file_location(f"{name}_benchmarks", BENCHMARKS / f"{name}.py")
+        assert spec is not None and spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        assert set(getattr(module, listed)) == {p.stem for p in BENCHMARKS.glob("*.py")} - parts
 
 
 def test_a_goal_is_missed_by_nan(measuring: ModuleType) -> None:
