@@ -78,8 +78,16 @@ class Manifest:
         return f'{{\n "{_HEAD}": {_VERSION},\n "specializations": {body}\n}}\n'
 
     @classmethod
-    def parse(cls, text: str, *, file: str | None = None) -> Manifest:
+    def parse(cls, text: str, *, file: str | None = None, imports: bool = True) -> Manifest:
         """What :meth:`text` wrote.
+
+        Parameters
+        ----------
+        text : str
+        file : str, optional
+            For errors.
+        imports : bool
+            As of `Wanted.parse`.
 
         Raises
         ------
@@ -102,13 +110,19 @@ class Manifest:
         if not isinstance(entries, list) or not told.keys() <= {_HEAD, "specializations"}:
             raise ManifestError("a manifest lists specializations, and nothing else.", file=file)
         try:
-            return cls(map(Wanted.parse, entries))
+            return cls(Wanted.parse(entry, imports=imports) for entry in entries)
         except ManifestError as error:  # of several files, which
             raise ManifestError(error.summary, **{**error.facts, "file": file}) from error.__cause__
 
     @classmethod
-    def read(cls, *paths: str | os.PathLike[str]) -> Manifest:
+    def read(cls, *paths: str | os.PathLike[str], imports: bool = True) -> Manifest:
         """The manifests of files, merged.
+
+        Parameters
+        ----------
+        *paths : path
+        imports : bool
+            As of `Wanted.parse`.
 
         Raises
         ------
@@ -122,7 +136,7 @@ class Manifest:
                     text = file.read()
             except (OSError, UnicodeDecodeError) as error:
                 raise ManifestError("a manifest cannot be read.", file=os.fspath(path), reason=str(error)) from None
-            merged += cls.parse(text, file=os.fspath(path))
+            merged += cls.parse(text, file=os.fspath(path), imports=imports)
         return cls(merged)
 
     def write(self, path: str | os.PathLike[str]) -> None:
@@ -153,7 +167,7 @@ def add_to_file(path: str, wanted: Iterable[Wanted]) -> None:
     """
     with _locked(path) as there:
         text = there.read()
-        known = Manifest.parse(text, file=path) if text.strip() else Manifest()
+        known = Manifest.parse(text, file=path, imports=False) if text.strip() else Manifest()
         merged = known | Manifest(wanted)
         if merged.text() != text:
             _replace(path, merged.text())
