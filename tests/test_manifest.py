@@ -20,6 +20,7 @@ import pytest
 
 from cuplate import ArraySpec, Manifest, ManifestError, Wanted
 from cuplate.manifest import add_to_file
+from cuplate.wanted import find_object
 
 SRC = Path(__file__).parents[1] / "src"
 
@@ -103,6 +104,14 @@ def test_who_adds_to_a_manifest_imports_nothing(tmp_path: Path) -> None:
     assert len(found | Manifest.parse(text, imports=False)) == 2
     with pytest.raises(ManifestError, match="away"):
         Manifest.read(tmp_path / "run.json")
+
+
+def test_a_module_that_ends_the_program_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A script without a guard, say: it does not take whoever imports it along."""
+    (tmp_path / "unguarded.py").write_text("import sys\nsys.exit(0)\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(ManifestError, match=r"unguarded:f cannot be imported(.|\n)*SystemExit: 0"):
+        find_object("unguarded:f")
 
 
 ARRAYS = [

@@ -279,7 +279,7 @@ def find_object(reference: str) -> Any:
         found: Any = sys.modules["__main__"] if module == _main() else importlib.import_module(module)
         for part in name.split("."):
             found = getattr(found, part)
-    except Exception as error:  # a module runs whatever it holds
+    except (Exception, SystemExit) as error:  # a module runs whatever it holds: a script without a guard ends
         raise ManifestError(
             f"{reference} cannot be imported.",
             reason=f"{type(error).__name__}: {error}",
