@@ -81,6 +81,25 @@ def test_a_directory_is_replaced_whole(tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == ["kernels"]
 
 
+def test_a_directory_that_cannot_be_put_in_place_leaves_the_old_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At an interrupt between the two renames too."""
+    target = tmp_path / "kernels"
+    build([first.saxpy], ["sm_80"], target)
+    rename = os.rename
+
+    def interrupted(old: str, new: str, **more: Any) -> None:
+        if old.endswith(".new") and new == str(target):
+            raise KeyboardInterrupt
+        rename(old, new, **more)
+
+    monkeypatch.setattr(os, "rename", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        build([first.saxpy], ["sm_80"], target)
+    assert Layer(target).sums()[0] == 3 and os.listdir(tmp_path) == ["kernels"]
+
+
 def test_a_failure_writes_nothing_and_names_each_specialization(tmp_path: Path) -> None:
     """With the template's line; what was there stays."""
     target = tmp_path / "b.cuplate"

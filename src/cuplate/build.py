@@ -173,6 +173,10 @@ def _write(records: _Records, base: str, *, secret: bytes, sources: bool) -> Exp
         with suppress(FileNotFoundError):
             os.rename(base, old)
         os.rename(fresh, base)
+    except BaseException:
+        with suppress(OSError):  # it was not moved away, or somebody else's is there by now
+            os.rename(old, base)
+        raise
     finally:
         shutil.rmtree(fresh, ignore_errors=True)
         shutil.rmtree(old, ignore_errors=True)
