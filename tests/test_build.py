@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -13,6 +14,7 @@ from jaxtyping import Float32
 
 import cuplate
 from cuplate import Array, FrozenCacheError, Inline, Manifest, ManifestError, SettingError, Wanted, cache, specialize
+from cuplate.backend.cuda import nvrtc
 from cuplate.build import build, lacking
 from cuplate.cache import front
 from cuplate.cache.layers import Layer
@@ -207,6 +209,21 @@ def test_where_no_host_compiler_is_a_bundles_kernels_run(tmp_path: Path, monkeyp
         monkeypatch.setenv("CUPLATE_CPU_CHECK", "full")
         with pytest.raises(ToolchainError, match="'no-such-compiler' was not found"):
             plus(x, add=2)
+
+
+def test_frozen_another_compilers_kernel_will_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A newer NVRTC, or an older one that some package brought along, decides nothing where nothing is compiled."""
+    build([plus.wanted(add=2)], ["sm_90"], tmp_path / "b.cuplate")
+    forget(plus)
+    monkeypatch.setattr(nvrtc, "_toolchain", replace(nvrtc.toolchain(), build="another"))
+    with cuplate.configure(frozen=True, disk=False, layers=[tmp_path / "b.cuplate"]):
+        before = cache.stats(all_threads=True).compile.compiles
+        assert plus.inspect("float32", add=2, arch="sm_90").origin == "disk"
+        with pytest.raises(FrozenCacheError, match="not hold this kernel"):
+            plus.compile("float32", add=1, arch="sm_90")
+        assert cache.stats(all_threads=True).compile.compiles == before
+    with cuplate.configure(disk=False, layers=[tmp_path / "b.cuplate"]):
+        assert plus.inspect("float32", add=2, arch="sm_90").origin == "compile"
 
 
 # ---- what one lacks --------------------------------------------------------------------------------------------------
