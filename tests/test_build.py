@@ -129,15 +129,17 @@ def test_an_architecture_that_nobody_knows_is_refused_before_the_work(
         build([first.saxpy], archs, tmp_path / "b.cuplate")
 
 
-def test_a_directory_of_something_else_is_not_replaced(tmp_path: Path) -> None:
+def test_a_directory_or_a_file_of_something_else_is_not_replaced(tmp_path: Path) -> None:
     """Nor one that is named like a file; nor is a missing parent made."""
     (tmp_path / "src").mkdir()
     (tmp_path / "src" / "code.py").touch()
     (tmp_path / "b.cuplate").mkdir()
-    for target in ("src", "b.cuplate", "none/b.cuplate"):
+    (tmp_path / "run.json").touch()
+    os.mkfifo(tmp_path / "pipe.cuplate")
+    for target in ("src", "b.cuplate", "none/b.cuplate", "run.json", "pipe.cuplate"):
         with pytest.raises(SettingError):
             build([first.saxpy], ["sm_80"], tmp_path / target)
-    assert (tmp_path / "src" / "code.py").exists()
+    assert (tmp_path / "src" / "code.py").exists() and (tmp_path / "run.json").is_file()
 
 
 def test_equal_manifests_give_equal_bundles_but_for_the_time(tmp_path: Path) -> None:

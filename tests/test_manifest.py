@@ -206,6 +206,15 @@ def test_several_processes_add_to_one_file(tmp_path: Path, later: Callable[..., 
     assert os.listdir(tmp_path) == ["run.json"]
 
 
+def test_what_is_no_plain_file_is_left_alone(tmp_path: Path) -> None:
+    """Who records as root to /dev/null would replace it by a file."""
+    os.mkfifo(tmp_path / "pipe")
+    for write in (Manifest().write, lambda path: add_to_file(str(path), [])):
+        with pytest.raises(ManifestError, match="no plain file"):
+            write(tmp_path / "pipe")
+    assert (tmp_path / "pipe").is_fifo() and os.listdir(tmp_path) == ["pipe"]
+
+
 def test_another_file_is_left_alone(tmp_path: Path) -> None:
     """What is no manifest is not written over."""
     (tmp_path / "notes.txt").write_text("notes")

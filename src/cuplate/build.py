@@ -160,6 +160,8 @@ def _check_target(base: str) -> None:
     """Refuse, before the work, to replace a directory that holds something else, or one that cannot be written."""
     if os.path.isdir(base) and (base.endswith(SUFFIX) or not set(os.listdir(base)) <= {FOLDER}):
         raise SettingError("a directory of something else is in the way.", given=base, try_="another name")
+    if os.path.exists(base) and not os.path.isdir(base) and not (base.endswith(SUFFIX) and os.path.isfile(base)):
+        raise SettingError("a file of something else is in the way.", given=base, try_=f"{base}{SUFFIX}")
     if not os.path.isdir(os.path.dirname(base)):
         raise SettingError("there is no directory to write to.", given=os.path.dirname(base))
 

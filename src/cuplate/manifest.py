@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import stat
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -144,9 +145,14 @@ class Manifest:
 
         Raises
         ------
+        ManifestError
+            What is there is no plain file.
         OSError
         """
-        _replace(os.path.realpath(path), self.text())
+        place = os.path.realpath(path)
+        if os.path.exists(place) and not os.path.isfile(place):
+            raise ManifestError("a manifest is no plain file.", file=os.fspath(path))
+        _replace(place, self.text())
 
 
 def add_to_file(path: str, wanted: Iterable[Wanted]) -> None:
@@ -184,6 +190,8 @@ def _locked(path: str) -> Iterator[Any]:
     while True:
         descriptor = os.open(path, os.O_RDONLY | os.O_CREAT | os.O_CLOEXEC | getattr(os, "O_NONBLOCK", 0), 0o666)
         with open(descriptor, encoding="utf-8") as file:
+            if not stat.S_ISREG(os.fstat(descriptor).st_mode):  # /dev/null would be replaced, for everybody
+                raise ManifestError("a manifest is no plain file.", file=path)
             _lock(descriptor, until)
             if _is_at(descriptor, path) or time.monotonic() > until:
                 yield file
