@@ -244,6 +244,10 @@ def test_what_a_bundle_lacks_is_told_whatever_compiler_made_it(tmp_path: Path) -
         other[key if tag.startswith("(") else key[::-1]] = payload[::-1] if tag == "(request)" else payload
     again = lacking(Manifest([plus.wanted(add=2)]), ["sm_80"], other.get)
     assert again == []
+    notes = [key for key, tag, _ in layer.all() if tag == "(request)"]
+    swapped = {**other, notes[0]: other[notes[1]], notes[1]: other[notes[0]]}
+    (led,) = lacking(Manifest([plus.wanted(add=2)]), ["sm_80"], swapped.get)
+    assert "leads to another kernel" in led.reason
     (gone,) = lacking(Manifest([Wanted(function="tests.bindings.first:gone")]), ["sm_80"], other.get)
     assert "cannot be imported" in gone.reason
 

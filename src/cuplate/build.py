@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from cuplate.cache.bundle import SUFFIX
 from cuplate.cache.directory import FOLDER
 from cuplate.cache.packing import Exported, export
-from cuplate.cubin import HOST_ARCH, encode
+from cuplate.cubin import HOST_ARCH, decode, encode
 from cuplate.errors import CuplateError, SettingError
 from cuplate.grid import limits_for
 from cuplate.key import request_of
@@ -203,6 +203,13 @@ class Lacking:
     reason: str = ""
 
 
+def _answers(record: bytes, wish: bytes) -> bool:
+    try:
+        return request_of(decode(record).ingredients) == wish
+    except ValueError:
+        return False
+
+
 def lacking(manifest: Manifest, archs: Sequence[str], look: Callable[[bytes], bytes | None]) -> list[Lacking]:
     """What of a manifest a bundle lacks, whatever compiler has made it.
 
@@ -218,8 +225,11 @@ def lacking(manifest: Manifest, archs: Sequence[str], look: Callable[[bytes], by
     def asked(row: Row, content: Content) -> None:
         wish = request_of(content.key.ingredients) or content.key.digest
         digest = look(wish) or content.key.digest
-        if look(digest) is None:
+        record = look(digest)
+        if record is None:
             missing.append(Lacking(row.wanted, row.arch))
+        elif digest != content.key.digest and not _answers(record, wish):  # a process without a compiler goes by it
+            missing.append(Lacking(row.wanted, row.arch, "the note that leads to it leads to another kernel"))
 
     rows, _ = tasks(manifest, archs, on_row=asked)
     return [*(Lacking(row.wanted, row.arch, row.error) for row in rows if row.error), *missing]
