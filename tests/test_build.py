@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -13,6 +14,7 @@ from jaxtyping import Float32
 
 import cuplate
 from cuplate import Array, FrozenCacheError, Inline, Manifest, ManifestError, SettingError, Wanted, cache, specialize
+from cuplate.backend.cuda import nvrtc
 from cuplate.build import build, lacking
 from cuplate.cache import front
 from cuplate.cache.layers import Layer
@@ -81,6 +83,25 @@ def test_a_directory_is_replaced_whole(tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == ["kernels"]
 
 
+def test_a_directory_that_cannot_be_put_in_place_leaves_the_old_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At an interrupt between the two renames too."""
+    target = tmp_path / "kernels"
+    build([first.saxpy], ["sm_80"], target)
+    rename = os.rename
+
+    def interrupted(old: str, new: str, **more: Any) -> None:
+        if old.endswith(".new") and new == str(target):
+            raise KeyboardInterrupt
+        rename(old, new, **more)
+
+    monkeypatch.setattr(os, "rename", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        build([first.saxpy], ["sm_80"], target)
+    assert Layer(target).sums()[0] == 3 and os.listdir(tmp_path) == ["kernels"]
+
+
 def test_a_failure_writes_nothing_and_names_each_specialization(tmp_path: Path) -> None:
     """With the template's line; what was there stays."""
     target = tmp_path / "b.cuplate"
@@ -108,15 +129,17 @@ def test_an_architecture_that_nobody_knows_is_refused_before_the_work(
         build([first.saxpy], archs, tmp_path / "b.cuplate")
 
 
-def test_a_directory_of_something_else_is_not_replaced(tmp_path: Path) -> None:
+def test_a_directory_or_a_file_of_something_else_is_not_replaced(tmp_path: Path) -> None:
     """Nor one that is named like a file; nor is a missing parent made."""
     (tmp_path / "src").mkdir()
     (tmp_path / "src" / "code.py").touch()
     (tmp_path / "b.cuplate").mkdir()
-    for target in ("src", "b.cuplate", "none/b.cuplate"):
+    (tmp_path / "run.json").touch()
+    os.mkfifo(tmp_path / "pipe.cuplate")
+    for target in ("src", "b.cuplate", "none/b.cuplate", "run.json", "pipe.cuplate"):
         with pytest.raises(SettingError):
             build([first.saxpy], ["sm_80"], tmp_path / target)
-    assert (tmp_path / "src" / "code.py").exists()
+    assert (tmp_path / "src" / "code.py").exists() and (tmp_path / "run.json").is_file()
 
 
 def test_equal_manifests_give_equal_bundles_but_for_the_time(tmp_path: Path) -> None:
@@ -190,6 +213,21 @@ def test_where_no_host_compiler_is_a_bundles_kernels_run(tmp_path: Path, monkeyp
             plus(x, add=2)
 
 
+def test_frozen_another_compilers_kernel_will_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A newer NVRTC, or an older one that some package brought along, decides nothing where nothing is compiled."""
+    build([plus.wanted(add=2)], ["sm_90"], tmp_path / "b.cuplate")
+    forget(plus)
+    monkeypatch.setattr(nvrtc, "_toolchain", replace(nvrtc.toolchain(), build="another"))
+    with cuplate.configure(frozen=True, disk=False, layers=[tmp_path / "b.cuplate"]):
+        before = cache.stats(all_threads=True).compile.compiles
+        assert plus.inspect("float32", add=2, arch="sm_90").origin == "disk"
+        with pytest.raises(FrozenCacheError, match="not hold this kernel"):
+            plus.compile("float32", add=1, arch="sm_90")
+        assert cache.stats(all_threads=True).compile.compiles == before
+    with cuplate.configure(disk=False, layers=[tmp_path / "b.cuplate"]):
+        assert plus.inspect("float32", add=2, arch="sm_90").origin == "compile"
+
+
 # ---- what one lacks --------------------------------------------------------------------------------------------------
 
 
@@ -206,6 +244,10 @@ def test_what_a_bundle_lacks_is_told_whatever_compiler_made_it(tmp_path: Path) -
         other[key if tag.startswith("(") else key[::-1]] = payload[::-1] if tag == "(request)" else payload
     again = lacking(Manifest([plus.wanted(add=2)]), ["sm_80"], other.get)
     assert again == []
+    notes = [key for key, tag, _ in layer.all() if tag == "(request)"]
+    swapped = {**other, notes[0]: other[notes[1]], notes[1]: other[notes[0]]}
+    (led,) = lacking(Manifest([plus.wanted(add=2)]), ["sm_80"], swapped.get)
+    assert "leads to another kernel" in led.reason
     (gone,) = lacking(Manifest([Wanted(function="tests.bindings.first:gone")]), ["sm_80"], other.get)
     assert "cannot be imported" in gone.reason
 

@@ -11,7 +11,7 @@ import struct
 import subprocess
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ import pytest
 
 from cuplate import ArraySpec, Manifest, ManifestError, Wanted
 from cuplate.manifest import add_to_file
+from cuplate.wanted import find_object
 
 SRC = Path(__file__).parents[1] / "src"
 
@@ -31,12 +32,20 @@ class Mode(enum.Enum):
     EXACT = 2
 
 
+class Flag(enum.Flag):
+    """A parameter that is several of two."""
+
+    ONE = 1
+    OTHER = 2
+
+
 @dataclass(frozen=True)
 class Shape:
     """A parameter with parts."""
 
     m: int
     ratio: float
+    area: int = field(init=False, default=2)
 
 
 def wanted(function: str = "m:f", **values: Any) -> Wanted:
@@ -50,7 +59,7 @@ VALUES = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("value", [*VALUES, Mode.EXACT, Shape(3, -0.0)], ids=repr)
+@pytest.mark.parametrize("value", [*VALUES, Mode.EXACT, Flag.ONE | Flag.OTHER, Shape(3, -0.0)], ids=repr)
 def test_values_come_back_by_type_and_bits(value: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each value of a parameter survives the file: its type, and of a float its bits."""
     monkeypatch.setitem(sys.modules, __name__, sys.modules.get(__name__) or _this_module())
@@ -65,7 +74,7 @@ def test_values_come_back_by_type_and_bits(value: Any, monkeypatch: pytest.Monke
 
 def _this_module() -> Any:
     module = type(sys)(__name__)
-    vars(module).update(Mode=Mode, Shape=Shape)
+    vars(module).update(Mode=Mode, Flag=Flag, Shape=Shape)
     return module
 
 
@@ -75,10 +84,34 @@ def test_values_of_other_types_stay_apart() -> None:
     assert len(Manifest(wanted(parameters=(("p", v),)) for v in values)) == 7
 
 
-def test_a_value_that_cannot_be_written_is_an_error() -> None:
-    """With its name and type."""
-    with pytest.raises(ManifestError, match=r"parameter 'p' cannot be written down.\n  given +<object"):
-        wanted(parameters=(("p", object()),)).line()
+@pytest.mark.parametrize(
+    "value", [object(), np.str_("a"), np.datetime64("2020-01-01"), type(None), Flag(0), enum.Enum("Local", "A").A]
+)
+def test_a_value_that_could_not_be_read_again_is_an_error(value: Any) -> None:
+    """With its name and type: one that is written all the same would spoil the file."""
+    with pytest.raises(ManifestError, match=r"parameter 'p' cannot be written down.\n  given"):
+        wanted(parameters=(("p", value),)).line()
+
+
+def test_who_adds_to_a_manifest_imports_nothing(tmp_path: Path) -> None:
+    """The values of other programs stay as they are; who wants to have them imports them."""
+    entry = {"function": "away:f", "parameters": {"p": [{"enum": "away:Mode.A"}, 1.0]}}
+    text = json.dumps({"cuplate_manifest": 1, "specializations": [entry]})
+    (tmp_path / "run.json").write_text(text)
+    add_to_file(str(tmp_path / "run.json"), [wanted("m:f")])
+    found = Manifest.read(tmp_path / "run.json", imports=False)
+    assert [e.fields() for e in found] == [entry, {"function": "m:f"}]
+    assert len(found | Manifest.parse(text, imports=False)) == 2
+    with pytest.raises(ManifestError, match="away"):
+        Manifest.read(tmp_path / "run.json")
+
+
+def test_a_module_that_ends_the_program_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A script without a guard, say: it does not take whoever imports it along."""
+    (tmp_path / "unguarded.py").write_text("import sys\nsys.exit(0)\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(ManifestError, match=r"unguarded:f cannot be imported(.|\n)*SystemExit: 0"):
+        find_object("unguarded:f")
 
 
 ARRAYS = [
@@ -171,6 +204,15 @@ def test_several_processes_add_to_one_file(tmp_path: Path, later: Callable[..., 
     assert [process.wait() for process in running] == [0, 0]
     assert len(Manifest.read(path)) == 40
     assert os.listdir(tmp_path) == ["run.json"]
+
+
+def test_what_is_no_plain_file_is_left_alone(tmp_path: Path) -> None:
+    """Who records as root to /dev/null would replace it by a file."""
+    os.mkfifo(tmp_path / "pipe")
+    for write in (Manifest().write, lambda path: add_to_file(str(path), [])):
+        with pytest.raises(ManifestError, match="no plain file"):
+            write(tmp_path / "pipe")
+    assert (tmp_path / "pipe").is_fifo() and os.listdir(tmp_path) == ["pipe"]
 
 
 def test_another_file_is_left_alone(tmp_path: Path) -> None:

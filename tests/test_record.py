@@ -265,7 +265,7 @@ def test_a_fault_of_the_file_ends_the_recording_and_no_call(gpu: Gpu, tmp_path: 
 
 
 SCRIPT = """
-import os, sys
+import multiprocessing, os, sys
 import numpy as np
 from tests.bindings.first import saxpy, stencil
 
@@ -278,17 +278,26 @@ if __name__ == "__main__":
         sys.exit(0)
     assert os.waitpid(child, 0)[1] == 0
     own(np.ones(5, np.float32))
+    given = dict(args=(np.ones(5, np.float32),), kwargs={"mode": Mode.B})
+    child = multiprocessing.get_context("spawn").Process(target=own, **given)
+    child.start()
+    child.join()
+    assert child.exitcode == 0
 """
 
 
-def test_the_environment_records_forked_children_and_scripts(tmp_path: Path) -> None:
-    """`CUPLATE_RECORD`: from the first call on, in one file for all, the script's functions by its module's name."""
-    kernel = 'extern "C" __global__ void {{ kernel }}({{ args }}) { out[threadIdx.x] = x[threadIdx.x]; }'
+def test_the_environment_records_children_and_scripts(tmp_path: Path) -> None:
+    """`CUPLATE_RECORD`: from the first call on, in one file for all, what is the script's by its module's name."""
+    kernel = (
+        'extern "C" __global__ void {{ kernel }}({{ args }}) { out[threadIdx.x] = x[threadIdx.x] * {{ mode.value }}; }'
+    )
     script = (
-        "from __future__ import annotations\nfrom jaxtyping import Float32\n"
+        "from __future__ import annotations\nimport enum\nfrom jaxtyping import Float32\n"
         "from cuplate import Array, Inline, specialize\n"
+        "class Mode(enum.Enum):\n    A, B = 1, 2\n"
         f"@specialize(Inline({kernel!r}), block=5)\n"
-        "def own(x: Float32[Array, ' N']) -> Float32[Array, ' N']:\n    raise NotImplementedError\n"
+        "def own(x: Float32[Array, ' N'], *, mode: Mode = Mode.A) -> Float32[Array, ' N']:\n"
+        "    raise NotImplementedError\n"
     )
     (tmp_path / "program.py").write_text(script + SCRIPT)
     done = subprocess.run(
@@ -304,7 +313,8 @@ def test_the_environment_records_forked_children_and_scripts(tmp_path: Path) -> 
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    found = [entry.function for entry in Manifest.read(tmp_path / "run.json")]
-    assert found == ["program:own", "tests.bindings.first:saxpy", "tests.bindings.first:stencil"]
+    found = [entry.function for entry in Manifest.read(tmp_path / "run.json", imports=False)]
+    assert found == [*["program:own"] * 2, "tests.bindings.first:saxpy", "tests.bindings.first:stencil"]
     text = (tmp_path / "run.json").read_text()
+    assert '"program:Mode.A"' in text and '"program:Mode.B"' in text
     assert str(tmp_path) not in text and os.uname().nodename not in text

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from cuplate.cache.bundle import SUFFIX
 from cuplate.cache.directory import FOLDER
 from cuplate.cache.packing import Exported, export
-from cuplate.cubin import HOST_ARCH, encode
+from cuplate.cubin import HOST_ARCH, decode, encode
 from cuplate.errors import CuplateError, SettingError
 from cuplate.grid import limits_for
 from cuplate.key import request_of
@@ -160,6 +160,8 @@ def _check_target(base: str) -> None:
     """Refuse, before the work, to replace a directory that holds something else, or one that cannot be written."""
     if os.path.isdir(base) and (base.endswith(SUFFIX) or not set(os.listdir(base)) <= {FOLDER}):
         raise SettingError("a directory of something else is in the way.", given=base, try_="another name")
+    if os.path.exists(base) and not os.path.isdir(base) and not (base.endswith(SUFFIX) and os.path.isfile(base)):
+        raise SettingError("a file of something else is in the way.", given=base, try_=f"{base}{SUFFIX}")
     if not os.path.isdir(os.path.dirname(base)):
         raise SettingError("there is no directory to write to.", given=os.path.dirname(base))
 
@@ -173,6 +175,10 @@ def _write(records: _Records, base: str, *, secret: bytes, sources: bool) -> Exp
         with suppress(FileNotFoundError):
             os.rename(base, old)
         os.rename(fresh, base)
+    except BaseException:
+        with suppress(OSError):  # it was not moved away, or somebody else's is there by now
+            os.rename(old, base)
+        raise
     finally:
         shutil.rmtree(fresh, ignore_errors=True)
         shutil.rmtree(old, ignore_errors=True)
@@ -197,6 +203,13 @@ class Lacking:
     reason: str = ""
 
 
+def _answers(record: bytes, wish: bytes) -> bool:
+    try:
+        return request_of(decode(record).ingredients) == wish
+    except ValueError:
+        return False
+
+
 def lacking(manifest: Manifest, archs: Sequence[str], look: Callable[[bytes], bytes | None]) -> list[Lacking]:
     """What of a manifest a bundle lacks, whatever compiler has made it.
 
@@ -212,8 +225,11 @@ def lacking(manifest: Manifest, archs: Sequence[str], look: Callable[[bytes], by
     def asked(row: Row, content: Content) -> None:
         wish = request_of(content.key.ingredients) or content.key.digest
         digest = look(wish) or content.key.digest
-        if look(digest) is None:
+        record = look(digest)
+        if record is None:
             missing.append(Lacking(row.wanted, row.arch))
+        elif digest != content.key.digest and not _answers(record, wish):  # a process without a compiler goes by it
+            missing.append(Lacking(row.wanted, row.arch, "the note that leads to it leads to another kernel"))
 
     rows, _ = tasks(manifest, archs, on_row=asked)
     return [*(Lacking(row.wanted, row.arch, row.error) for row in rows if row.error), *missing]

@@ -47,6 +47,8 @@ class Content:
         Compiles to PTX text; no arguments.
     unchanged : callable
         Whether the headers are still those of the key.
+    shipped : callable
+        The key of the same kernel that another compiler has built, if layers of the given store have it; else None.
     """
 
     source: Source
@@ -57,6 +59,7 @@ class Content:
     build: Callable[[], Cubin]
     ptx: Callable[[], str]
     unchanged: Callable[[], bool]
+    shipped: Callable[[Store], Key | None] = lambda store: None
 
 
 def _check_folded(source: Source, plan: Plan, binding: Binding) -> None:
@@ -133,18 +136,26 @@ def make_content(binding: Binding, plan: Plan, *, memo: Store | None, target: Ta
     if target is not None:
         from cuplate.host import HostBuild, no_ptx
 
-        if not target.builds:
+        def on_host() -> _Wish:
             closure = headers.closure(source.text, directories=directories)
-            wish = _Wish(source, binding.options, target.arch, closure, checks, target.requested())
+            return _Wish(source, binding.options, target.arch, closure, checks, target.requested())
+
+        if not target.builds:
+            wish = on_host()
             return _stored_only(wish, memo, slots, HOST_ARCH, parameters, target.why_not(), directories)
         host = HostBuild(source, binding.options, target, directories, checks=checks, store=memo)
-        return Content(source, slots, host.key, HOST_ARCH, parameters, host.build, no_ptx, host.unchanged)
+        told = source, slots, host.key, HOST_ARCH, parameters, host.build, no_ptx, host.unchanged
+        return Content(*told, lambda store: on_host().stored(store))
+
+    def on_gpu() -> _Wish:
+        closure = headers.closure(source.text, directories=directories)
+        return _Wish(source, binding.options, spec.arch, closure, checks)
+
     try:
         toolchain = nvrtc.toolchain(memo=memo)
         found = nvrtc.find_headers(source.text, binding.options, directories)
     except ToolchainError as error:
-        closure = headers.closure(source.text, directories=directories)
-        wish = _Wish(source, binding.options, spec.arch, closure, checks)
+        wish = on_gpu()
         return _stored_only(wish, memo, slots, spec.arch, parameters, error, directories)
     options = nvrtc.effective(binding.options, found)
     program_key = nvrtc.program_key_bytes(source, options, spec.arch, bytes.fromhex(found.closure.digest))
@@ -161,12 +172,14 @@ def make_content(binding: Binding, plan: Plan, *, memo: Store | None, target: Ta
     def unchanged() -> bool:
         return nvrtc.find_headers(source.text, binding.options, directories).closure == found.closure
 
-    return Content(source, slots, key, spec.arch, parameters, build, ptx, unchanged)
+    return Content(
+        source, slots, key, spec.arch, parameters, build, ptx, unchanged, lambda store: on_gpu().stored(store)
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class _Wish:
-    """What can be told of a key where there is no compiler; see `cuplate.key.request`."""
+    """What can be told of a key without its compiler; see `cuplate.key.request`."""
 
     source: Source
     options: Options
@@ -175,14 +188,9 @@ class _Wish:
     checks: str
     more: tuple[tuple[str, str], ...] = ()
 
-    def find(self, memo: Store) -> Key | None:
-        """The key under which a store has the kernel, as `cuplate.cache.packing.export` has noted it.
-
-        Of what layers do not hold, a key that nothing is stored under: enough to say what is missing. None without
-        layers.
-        """
-        told = self.source, self.options, self.arch, self.closure
-        asked = request(*told, checks=self.checks, more=self.more)
+    def stored(self, memo: Store) -> Key | None:
+        """The key under which a store has the kernel, as `cuplate.cache.packing.export` has noted it."""
+        asked = self._asked()
         digest = memo.get(asked, again=True)
         record = memo.get(digest, again=True) if digest is not None else None
         if digest is not None and record is not None:
@@ -192,6 +200,18 @@ class _Wish:
                 ingredients = ()
             if request_of(ingredients) == asked:  # a note that leads elsewhere leads nobody to another kernel
                 return Key(digest, ingredients, self.closure.storable, self.closure.reason)
+        return None
+
+    def _asked(self) -> bytes:
+        return request(self.source, self.options, self.arch, self.closure, checks=self.checks, more=self.more)
+
+    def find(self, memo: Store) -> Key | None:
+        """That key; or, of what layers do not hold, one that nothing is stored under: enough to say what is missing.
+
+        None without layers.
+        """
+        if (key := self.stored(memo)) is not None:
+            return key
         if not getattr(memo, "layers", ()):
             return None
         unknown = make(
@@ -203,7 +223,7 @@ class _Wish:
             checks=self.checks,
             more=self.more,
         )
-        return Key(asked, unknown.ingredients)
+        return Key(self._asked(), unknown.ingredients)
 
 
 def _stored_only(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import stat
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -78,8 +79,16 @@ class Manifest:
         return f'{{\n "{_HEAD}": {_VERSION},\n "specializations": {body}\n}}\n'
 
     @classmethod
-    def parse(cls, text: str, *, file: str | None = None) -> Manifest:
+    def parse(cls, text: str, *, file: str | None = None, imports: bool = True) -> Manifest:
         """What :meth:`text` wrote.
+
+        Parameters
+        ----------
+        text : str
+        file : str, optional
+            For errors.
+        imports : bool
+            As of `Wanted.parse`.
 
         Raises
         ------
@@ -102,13 +111,19 @@ class Manifest:
         if not isinstance(entries, list) or not told.keys() <= {_HEAD, "specializations"}:
             raise ManifestError("a manifest lists specializations, and nothing else.", file=file)
         try:
-            return cls(map(Wanted.parse, entries))
+            return cls(Wanted.parse(entry, imports=imports) for entry in entries)
         except ManifestError as error:  # of several files, which
             raise ManifestError(error.summary, **{**error.facts, "file": file}) from error.__cause__
 
     @classmethod
-    def read(cls, *paths: str | os.PathLike[str]) -> Manifest:
+    def read(cls, *paths: str | os.PathLike[str], imports: bool = True) -> Manifest:
         """The manifests of files, merged.
+
+        Parameters
+        ----------
+        *paths : path
+        imports : bool
+            As of `Wanted.parse`.
 
         Raises
         ------
@@ -122,7 +137,7 @@ class Manifest:
                     text = file.read()
             except (OSError, UnicodeDecodeError) as error:
                 raise ManifestError("a manifest cannot be read.", file=os.fspath(path), reason=str(error)) from None
-            merged += cls.parse(text, file=os.fspath(path))
+            merged += cls.parse(text, file=os.fspath(path), imports=imports)
         return cls(merged)
 
     def write(self, path: str | os.PathLike[str]) -> None:
@@ -130,9 +145,14 @@ class Manifest:
 
         Raises
         ------
+        ManifestError
+            What is there is no plain file.
         OSError
         """
-        _replace(os.path.realpath(path), self.text())
+        place = os.path.realpath(path)
+        if os.path.exists(place) and not os.path.isfile(place):
+            raise ManifestError("a manifest is no plain file.", file=os.fspath(path))
+        _replace(place, self.text())
 
 
 def add_to_file(path: str, wanted: Iterable[Wanted]) -> None:
@@ -153,7 +173,7 @@ def add_to_file(path: str, wanted: Iterable[Wanted]) -> None:
     """
     with _locked(path) as there:
         text = there.read()
-        known = Manifest.parse(text, file=path) if text.strip() else Manifest()
+        known = Manifest.parse(text, file=path, imports=False) if text.strip() else Manifest()
         merged = known | Manifest(wanted)
         if merged.text() != text:
             _replace(path, merged.text())
@@ -170,6 +190,8 @@ def _locked(path: str) -> Iterator[Any]:
     while True:
         descriptor = os.open(path, os.O_RDONLY | os.O_CREAT | os.O_CLOEXEC | getattr(os, "O_NONBLOCK", 0), 0o666)
         with open(descriptor, encoding="utf-8") as file:
+            if not stat.S_ISREG(os.fstat(descriptor).st_mode):  # /dev/null would be replaced, for everybody
+                raise ManifestError("a manifest is no plain file.", file=path)
             _lock(descriptor, until)
             if _is_at(descriptor, path) or time.monotonic() > until:
                 yield file

@@ -187,7 +187,10 @@ def _check_array(array: Described, shape: Sequence[int], strides: Sequence[int],
     if array.itemsize > _LARGEST_ITEM:
         raise refuse(f"and has elements of {array.itemsize} bytes", "up to 8 bytes", "a view of its halves")
     for stride in strides[:-1]:
-        if stride % ALIGNMENT or not 0 < stride < STRIDE_LIMIT_BYTES:
+        if stride <= 0:
+            summary = f"and its rows are {stride} bytes apart"
+            raise refuse(summary, "a positive multiple of 16 bytes", f"a contiguous copy of {array.name}")
+        if stride % ALIGNMENT or stride >= STRIDE_LIMIT_BYTES:
             elements = ALIGNMENT // array.itemsize
             raise refuse(
                 f"and its rows are {stride} bytes apart",

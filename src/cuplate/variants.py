@@ -19,6 +19,7 @@ from cuplate.compile import Obtained, obtain, offer
 from cuplate.content import Content, make_content
 from cuplate.cubin import Cubin, encode
 from cuplate.errors import DeclarationError, FrozenCacheError, VariantWarning
+from cuplate.key import Key
 from cuplate.parameters import parameter_key
 from cuplate.plan import Plan
 from cuplate.specialization import Specialization
@@ -156,6 +157,9 @@ class Variants:
     def obtain(self, content: Content) -> Obtained:
         """The cubin from disk or compiler, counted and announced.
 
+        Frozen, what layers have from another compiler than the one that is here will do: nothing is compiled, so that
+        one decides nothing.
+
         Raises
         ------
         CompileError, ToolchainError
@@ -163,14 +167,13 @@ class Variants:
             It would have to be compiled, and the policy is frozen.
         """
         before = self.nearest(content) if config.settings("explain").explain else None
-        obtained = obtain(
-            content.key,
-            store=self.store(),
-            build=lambda: self._build(content),
-            function=self.name,
-            unchanged=content.unchanged,
-            distant=self.distant,
-        )
+        try:
+            obtained = self._obtain(content, content.key)
+        except FrozenCacheError:
+            shipped = content.shipped(self.store()) if content.key.storable else None
+            if shipped is None or shipped.digest == content.key.digest:
+                raise
+            obtained = self._obtain(content, shipped)
         cell = self.counter.cell
         if obtained.origin == "disk":
             cell.disk_hits += 1
@@ -185,6 +188,16 @@ class Variants:
         if before is not None:
             print(f"cuplate: {self.name}: {_told(obtained)}; {before}", file=sys.stderr)
         return obtained
+
+    def _obtain(self, content: Content, key: Key) -> Obtained:
+        return obtain(
+            key,
+            store=self.store(),
+            build=lambda: self._build(content),
+            function=self.name,
+            unchanged=content.unchanged,
+            distant=self.distant,
+        )
 
     def load(self, content: Content, load: Callable[[Cubin], T]) -> tuple[T, float]:
         """What `load` makes of the cubin, and the seconds it took.

@@ -12,13 +12,14 @@ import importlib
 import itertools
 import json
 import math
+import operator
 import os
 import re
 import struct
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
-from functools import partial
+from functools import partial, reduce
 from typing import Any
 
 from cuplate.arguments import ArraySpec, Described, packed_strides
@@ -107,10 +108,16 @@ class Wanted:
         return told
 
     @classmethod
-    def parse(cls, told: object) -> Wanted:
+    def parse(cls, told: object, *, imports: bool = True) -> Wanted:
         """The specialization of a manifest's entry, or of its line of JSON.
 
         Imports the modules of values that are no plain ones (members of an Enum), and not that of the function.
+
+        Parameters
+        ----------
+        told : object
+        imports : bool
+            False leaves such values as they are written: enough to compare entries, and to write them again.
 
         Raises
         ------
@@ -124,19 +131,23 @@ class Wanted:
                 raise ValueError(f"an entry has {', '.join(sorted(_FIELDS))}")
             if not re.fullmatch(r"[\w.]+:[\w.]+", told["function"]):
                 raise ValueError("a function is module:name")
+            read = _read if imports else _left
             sm_count = told.get("sm_count")
             if sm_count is not None and (type(sm_count) is not int or sm_count < 1):
                 raise ValueError("sm_count is a count")
             return cls(
                 function=told["function"],
-                parameters=tuple((name, _read(value)) for name, value in _pairs(told, "parameters")),
+                parameters=tuple((name, read(value)) for name, value in _pairs(told, "parameters")),
                 arrays=tuple((name, _read_array(value)) for name, value in _pairs(told, "arrays")),
                 sm_count=sm_count,
                 variants=tuple(sorted((arch, str(name)) for arch, name in _pairs(told, "variants"))),
             )
-        except (ValueError, TypeError, RecursionError) as error:
+        except Exception as error:  # a class of the manifest's may raise anything
             raise ManifestError(
-                "an entry of a manifest is not one.", given=f"{told!r:.200}", reason=str(error), try_="record it again"
+                "an entry of a manifest is not one.",
+                given=f"{told!r:.200}",
+                reason=str(error) or type(error).__name__,
+                try_="record it again",
             ) from None
 
     def with_variants(self, other: Wanted) -> Wanted:
@@ -169,6 +180,17 @@ def _pairs(told: Mapping[str, Any], name: str) -> list[tuple[str, Any]]:
 # values of parameters -------------------------------------------------------------------------------------------------
 
 
+@dataclass(frozen=True, slots=True)
+class _Unread:
+    """A value as it stands in a manifest, whose modules nobody has imported."""
+
+    told: Any
+
+
+def _left(told: Any) -> Any:
+    return _Unread(told) if isinstance(told, dict | list) else told
+
+
 def _written(value: Any, name: str) -> Any:
     """A compile-time value as JSON: by type and value, floats by their bits."""
     if value is None or type(value) in (bool, int, str):
@@ -178,6 +200,25 @@ def _written(value: Any, name: str) -> Any:
         return value if math.isfinite(value) else {"float": struct.pack(">d", value).hex()}
     if type(value) in (tuple, list):
         return [_written(v, name) for v in value]
+    if isinstance(value, _Unread):
+        return value.told
+    told = _named(value, name)
+    try:  # one value that cannot be read again would spoil the whole file
+        same = told is not None and parameter_key(_read(told)) == parameter_key(value)
+    except Exception:
+        same = False
+    if same:
+        return told
+    raise ManifestError(
+        f"the value of parameter {name!r} cannot be written down.",
+        given=f"{value!r:.60} ({type(value).__name__})",
+        allowed="None, bool, int, float, str, a NumPy number, a tuple of such; and of modules that can be imported: a "
+        "class, a member of an Enum, a dataclass",
+    )
+
+
+def _named(value: Any, name: str) -> Any:
+    """A value that is no plain one, as JSON; None for one that has no such text."""
     if isinstance(value, enum.Enum):
         return {"enum": f"{_reference(type(value))}.{value.name}"}
     if isinstance(value, type):
@@ -185,13 +226,9 @@ def _written(value: Any, name: str) -> Any:
     if type(value).__module__ == "numpy" and hasattr(value, "tobytes") and hasattr(value, "dtype"):
         return {"numpy": value.dtype.name, "bytes": value.tobytes().hex()}
     if hasattr(value, "__dataclass_fields__"):
-        held = {f.name: _written(getattr(value, f.name), name) for f in fields(value)}
+        held = {f.name: _written(getattr(value, f.name), name) for f in fields(value) if f.init}
         return {"dataclass": _reference(type(value)), "fields": held}
-    raise ManifestError(
-        f"the value of parameter {name!r} cannot be written down.",
-        given=f"{value!r:.60} ({type(value).__name__})",
-        allowed="None, bool, int, float, str, an Enum, a dataclass, a class, a NumPy scalar, or a tuple of such",
-    )
+    return None
 
 
 def _read(value: Any) -> Any:
@@ -204,9 +241,10 @@ def _read(value: Any) -> Any:
         case {"float": str(bits), **rest} if not rest:
             return struct.unpack(">d", bytes.fromhex(bits))[0]
         case {"enum": str(reference), **rest} if not rest:
-            member = find_object(reference)
-            if isinstance(member, enum.Enum):
-                return member
+            owner, _, names = reference.rpartition(".")
+            members = [find_object(f"{owner}.{name}") for name in names.split("|")]  # several, of a Flag
+            if all(isinstance(member, enum.Enum) for member in members):
+                return reduce(operator.or_, members)
         case {"type": str(reference), **rest} if not rest:
             found = find_object(reference)
             if isinstance(found, type):
@@ -224,7 +262,8 @@ def _read(value: Any) -> Any:
 
 
 def _reference(thing: type) -> str:
-    return f"{thing.__module__}:{thing.__qualname__}"
+    reference = f"{thing.__module__}:{thing.__qualname__}"
+    return importable(reference) or reference
 
 
 def find_object(reference: str) -> Any:
@@ -240,7 +279,7 @@ def find_object(reference: str) -> Any:
         found: Any = sys.modules["__main__"] if module == _main() else importlib.import_module(module)
         for part in name.split("."):
             found = getattr(found, part)
-    except Exception as error:  # a module runs whatever it holds
+    except (Exception, SystemExit) as error:  # a module runs whatever it holds: a script without a guard ends
         raise ManifestError(
             f"{reference} cannot be imported.",
             reason=f"{type(error).__name__}: {error}",
@@ -252,7 +291,7 @@ def find_object(reference: str) -> Any:
 def importable(reference: str) -> str | None:
     """A reference as another process may use it: the program being run by the name of its module; None for none."""
     module, _, name = reference.partition(":")
-    if module == "__main__":
+    if module in ("__main__", "__mp_main__"):  # the second in a worker that multiprocessing has spawned
         module = _main() or ""
     return f"{module}:{name}" if module and re.fullmatch(r"[\w.]+:[\w.]+", f"{module}:{name}") else None
 

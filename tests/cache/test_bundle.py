@@ -244,16 +244,19 @@ def test_a_mount_opens_nothing_before_a_miss(tmp_path: Path, mounts: None, monke
     assert f"mounted        {path}" in str(cuplate.cache.info())
 
 
-def test_a_package_mounts_its_own_file(tmp_path: Path, mounts: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By its name, wherever it is installed; others may write it as they may write its code."""
-    package = tmp_path / "shipped"
-    package.mkdir()
+@pytest.mark.parametrize("name", ["shipped", "ships_with.cuplate"])
+def test_a_package_mounts_its_own_file(
+    name: str, tmp_path: Path, mounts: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By its name, wherever it is installed, and if it is called as a bundle is; others may write it as its code."""
+    package = tmp_path / name.replace(".", "/")
+    package.mkdir(parents=True)
     (package / "__init__.py").write_text("import cuplate\ncuplate.mount(__package__)\ncuplate.mount(__package__)\n")
     write(package / "kernels.cuplate").chmod(0o664)
     monkeypatch.syspath_prepend(str(tmp_path))
-    __import__("shipped")
+    __import__(name)
     assert disk_tier().get(KEYS[0]) == KEYS[0] * 3
-    assert "shipped" in str(disk_tier().layers)  # type: ignore[union-attr]
+    assert str(package) in str(disk_tier().layers)  # type: ignore[union-attr]
 
 
 def test_a_package_in_an_archive_mounts_its_file(tmp_path: Path, mounts: None, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -68,6 +68,8 @@ def test_a_store_under_a_secret_is_read_with_its_file(command: Command, tmp_path
     assert (entry["key"], entry["arch"]) == (key, "sm_90")
     assert command("ls", "-d", directory, "--json").json["entries"][0]["arch"] is None
     assert command("ls", "-d", directory, "--secret-file", tmp_path / "none").code == 2
+    (tmp_path / "secret").write_bytes(b"\n")  # a seal without a key is one that anybody can make
+    assert command("ls", "-d", directory, "--secret-file", tmp_path / "secret").code == 2
 
 
 @pytest.mark.parametrize(

@@ -123,15 +123,13 @@ class Bundle:
 
 def _check_trust(path: str, status: os.stat_result) -> None:
     """Refuse a file that somebody else can write, or put another into the place of."""
+    lacking = "and there is no secret (CUPLATE_CACHE_SECRET; of a mount, its secret=)"
     for place, found in ((path, status), (os.path.dirname(path), os.stat(os.path.dirname(path)))):
         if hasattr(os, "getuid") and found.st_uid not in (0, os.getuid()):
-            raise Refused(f"{place} belongs to user {found.st_uid}, and there is no secret (CUPLATE_CACHE_SECRET)")
+            raise Refused(f"{place} belongs to user {found.st_uid}, {lacking}")
         shared = found.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
         if shared and not (stat.S_ISDIR(found.st_mode) and found.st_mode & stat.S_ISVTX):
-            raise Refused(
-                f"{place} can be written by others (mode {stat.S_IMODE(found.st_mode):04o}), and there is no secret "
-                "(CUPLATE_CACHE_SECRET)"
-            )
+            raise Refused(f"{place} can be written by others (mode {stat.S_IMODE(found.st_mode):04o}), {lacking}")
 
 
 def _read(descriptor: int, length: int, offset: int) -> bytes:

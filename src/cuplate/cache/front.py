@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -365,7 +366,8 @@ def mount(place: str | os.PathLike[str] | None, name: str = "kernels.cuplate", *
             given=repr(place),
             allowed='__package__ of a package, or the path of what "cuplate build" has written',
         )
-    by_path = not isinstance(place, str) or os.sep in text or text.endswith(".cuplate")
+    by_name = isinstance(place, str) and os.sep not in text
+    by_path = not by_name or (text.endswith(".cuplate") and text not in sys.modules)  # or a package mylib.cuplate
     key = (os.path.abspath(text), "") if by_path else (text, name)
     with _process.lock:
         _process.mounts.setdefault(key, secret)

@@ -103,7 +103,7 @@ def merge(
     with ending():
         from cuplate.manifest import Manifest
 
-        merged = Manifest.read(*manifests)
+        merged = Manifest.read(*manifests, imports=False)
         if output is None:
             print(merged.text(), end="")
         else:

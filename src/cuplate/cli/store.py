@@ -20,7 +20,7 @@ from cuplate.cache.listing import Listed, is_kernel, wrong_with
 from cuplate.cli.exits import Exit, Stop, ending
 from cuplate.config import parse_size, parse_time
 from cuplate.cubin import About, Cubin, decode
-from cuplate.errors import CacheError
+from cuplate.errors import CacheError, SettingError
 from cuplate.seal import unseal
 
 __all__ = ["Choice", "Entry", "Opened", "chosen", "opened", "read_secret"]
@@ -319,8 +319,17 @@ def opened(directory: Path | None, secret_file: Path | None, *, made: bool = Tru
 
 
 def read_secret(file: Path) -> bytes:
-    """The key of a seal, as a file holds it."""
-    return file.read_bytes().removesuffix(b"\n")
+    """The key of a seal, as a file holds it.
+
+    Raises
+    ------
+    SettingError
+        It is empty: what is sealed with that anybody could have sealed.
+    """
+    secret = file.read_bytes().removesuffix(b"\n")
+    if not secret:
+        raise SettingError("a secret is empty.", given=os.fspath(file), try_="openssl rand -hex 32")
+    return secret
 
 
 def _of_files(directory: Path) -> bool:
