@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import pickle
 import signal
 import sys
 import time
 from concurrent.futures import BrokenExecutor, Executor, Future, ProcessPoolExecutor
+from dataclasses import replace
 from importlib import import_module
 from multiprocessing import get_context
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import pytest
@@ -18,7 +21,7 @@ import pytest
 import cuplate
 from cuplate import ArgumentError, Manifest, ManifestError, ToolchainError, Wanted, cache
 from cuplate import warmup as warm
-from cuplate.warmup import Warmed, _work
+from cuplate.warmup import Row, Warmed, _work
 from tests.bindings import first, more
 
 SAXPY = first.saxpy.wanted()
@@ -178,6 +181,66 @@ def test_a_long_list_is_sent_in_batches_and_again_one_by_one(monkeypatch: pytest
     assert told == [0, 1, 2, 3, 4, 5]
 
 
+WRONG_ANSWERS = {
+    "none": None,
+    "no rows": [],
+    "text": ["a row"],
+    "another's": [Row(wanted=SAXPY.line(), arch="sm_75")],
+    "exit": SystemExit(3),
+    "interrupt": KeyboardInterrupt(),
+    "cancelled": asyncio.CancelledError(),
+}
+
+
+@pytest.mark.parametrize("answer", WRONG_ANSWERS)
+def test_an_answer_that_is_none_is_lost_work(answer: str) -> None:
+    """Also the one to another task, and whatever ended the worker: that is nothing that ends this process."""
+
+    class Wrong(Here):
+        def submit(self, fn: Any, /, *args: Any, **kwargs: Any) -> Future[Any]:
+            future: Future[Any] = Future()
+            given: Any = WRONG_ANSWERS[answer]
+            if isinstance(given, BaseException):
+                future.set_exception(given)
+            else:
+                future.set_result(given)
+            return future
+
+    (row,) = warm([SAXPY], arch="sm_90", executor=Wrong())
+    assert row.origin == "error" and "its worker was lost twice" in row.error
+
+
+def test_a_worker_with_another_version_is_told() -> None:
+    """Its key is another: what it has compiled is not what this process will ask for."""
+
+    class Older(Here):
+        def submit(self, fn: Any, /, *args: Any, **kwargs: Any) -> Future[Any]:
+            future = super().submit(fn, *args, **kwargs)
+            (row,) = future.result()
+            future = Future()
+            future.set_result([replace(row, key="ab" * 32)])
+            return future
+
+    told = warm([SAXPY], arch="sm_90", executor=Older())
+    assert len(told.other) == 1 and "1 with another key than here" in str(told)
+    told = warm([SAXPY], arch="sm_90", executor=Here())
+    assert not told.other and "another" not in str(told)
+
+
+def test_what_cannot_be_stored_cannot_be_warmed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would be compiled for nothing."""
+    known = sys.modules["cuplate.warmup"].prepare
+
+    def clocked(*args: Any) -> Any:
+        variants, content = known(*args)
+        key = SimpleNamespace(hex=content.key.hex, storable=False, reason="it reads the clock")
+        return variants, SimpleNamespace(key=key)
+
+    monkeypatch.setattr(sys.modules["cuplate.warmup"], "prepare", clocked)
+    (row,) = warm([SAXPY], arch="sm_90", executor=Here())
+    assert row.origin == "error" and "it reads the clock" in row.error
+
+
 def test_work_that_is_lost_twice_is_an_error_and_is_not_done_here() -> None:
     """It may be what kills its workers."""
     executor, before = Here(loses=99), cache.stats(all_threads=True).compile.compiles
@@ -236,6 +299,12 @@ def test_an_executor_of_another_kind_is_refused() -> None:
     for other in (Here, object()):
         with pytest.raises(ArgumentError, match=r"get_executor"):
             warm([SAXPY], arch="sm_90", executor=other)  # type: ignore[arg-type]
+
+
+def test_a_function_inside_another_is_not_found_and_told_why() -> None:
+    """No package that is installed would help."""
+    (row,) = warm([Wanted(function=f"{__name__}:make.<locals>.inner")], arch="sm_90", executor=Here())
+    assert "at the top of a module" in row.error
 
 
 def killed(line: str, arch: str) -> Any:

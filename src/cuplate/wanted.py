@@ -280,10 +280,13 @@ def find_object(reference: str) -> Any:
         for part in name.split("."):
             found = getattr(found, part)
     except (Exception, SystemExit) as error:  # a module runs whatever it holds: a script without a guard ends
+        inside = "<locals>" in name or "<lambda>" in name
         raise ManifestError(
             f"{reference} cannot be imported.",
             reason=f"{type(error).__name__}: {error}",
-            try_="the package that has it, installed or on PYTHONPATH",
+            try_="a function at the top of a module, not one made inside another"
+            if inside
+            else "the package that has it, installed or on PYTHONPATH",
         ) from error
     return found
 

@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from cuplate.errors import ArgumentError, CuplateError, ManifestError, ToolchainError
+from cuplate.errors import ArgumentError, CuplateError, ManifestError, SettingError, ToolchainError
 from cuplate.manifest import Manifest
 from cuplate.progress import progress as shown
 from cuplate.walk import find_walk
@@ -45,7 +45,9 @@ class Row:
     arch : str
         ``"sm_90"``, ``"host"``; empty for the worker's own device.
     key : str
-        Content key, hexadecimal; empty where it could not be told.
+        Content key, hexadecimal, as the worker tells it; empty where it could not be told.
+    here : str
+        As the process tells it that asked; empty where it could not.
     origin : str
         ``"compile"``; ``"disk"`` or ``"shared"`` for a hit; ``"joined"`` where another thread got it; or ``"error"``.
     seconds : float
@@ -59,6 +61,7 @@ class Row:
     wanted: str
     arch: str
     key: str = ""
+    here: str = ""
     origin: str = "error"
     seconds: float = 0.0
     where: str = ""
@@ -106,6 +109,11 @@ class Warmed:
         """Keys that were there, on the disk or in the shared tier."""
         return len({row.key for row in self.rows if row.origin in ("disk", "shared")})
 
+    @property
+    def other(self) -> tuple[Row, ...]:
+        """What a worker made of another key than this process has: calls here, and of other workers, do not find it."""
+        return tuple(row for row in self.rows if row.key and row.here not in ("", row.key))
+
     def check(self) -> Warmed:
         """This result, if nothing failed.
 
@@ -131,6 +139,8 @@ class Warmed:
             for row in self.rows
         ]
         told = f"{self.compiled} compiled, {self.hits} there already, {len(self.failed)} failed, {self.seconds:.2f} s"
+        if self.other:
+            told += f"\n{len(self.other)} with another key than here: the package or the compiler of the worker differs"
         return "\n".join([*lines, told])
 
 
@@ -302,10 +312,12 @@ def _work(line: str, arch: str) -> Row:
     try:
         variants, content = prepare(Wanted.parse(line), arch)
         row = replace(row, key=content.key.hex)
+        if not content.key.storable:
+            raise SettingError("what it compiles to cannot be stored.", reason=content.key.reason)
         obtained = variants.obtain(content)
         if obtained.origin == "compile" and (away := variants.distant()) is not None:
             away.flush()  # who is told that it is done may look for it there
-    except Exception as error:
+    except (Exception, SystemExit) as error:  # a module that is imported runs whatever it holds
         return replace(row, error=str(error) or type(error).__name__, seconds=time.perf_counter() - start)
     return replace(row, origin=obtained.origin, seconds=time.perf_counter() - start)
 
@@ -347,7 +359,7 @@ def _run_all(
     def landed(task: Task, row: Row) -> None:
         nonlocal done
         for place in task.rows:
-            rows[place] = replace(row, wanted=rows[place].wanted, arch=rows[place].arch)
+            rows[place] = replace(row, wanted=rows[place].wanted, arch=rows[place].arch, here=rows[place].key)
         done += 1
         progress(done, len(planned))
 
@@ -401,15 +413,25 @@ def _run(
                     break
                 under_way[future] = batch
             for future in as_completed(under_way):
-                try:
-                    found = future.result()
-                except Exception:  # `work` raises nothing: the worker is gone, or what it sent cannot be read
-                    lost += under_way[future]
-                else:
-                    for task, row in zip(under_way[future], found, strict=True):
-                        landed(task, row)
+                batch, found = under_way[future], _answer(future)
+                if found is None or [(row.wanted, row.arch) for row in found] != [(t.line, t.arch) for t in batch]:
+                    lost += batch
+                    continue
+                for task, row in zip(batch, found, strict=True):
+                    landed(task, row)
         except BaseException:
             for future in under_way:
                 future.cancel()
             raise
     return refused, lost
+
+
+def _answer(future: Future[list[Row]]) -> list[Row] | None:
+    """What a worker sent; None if it is gone, or was ended, or if that cannot be read: `work` raises nothing."""
+    try:
+        if future.exception() is not None:  # result() would raise what ended the worker, and end this process as well
+            return None
+        found = future.result()
+    except Exception:  # it was cancelled
+        return None
+    return found if isinstance(found, list) and all(isinstance(row, Row) for row in found) else None

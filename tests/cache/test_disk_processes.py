@@ -14,7 +14,7 @@ import pytest
 
 import cuplate
 from cuplate import cache
-from cuplate.cache import CachePolicy, DiskTier
+from cuplate.cache import CachePolicy, DiskTier, fork
 
 pytest.importorskip("cuplate.cache.engine")  # imported before the forks below: they start with it loaded
 if not hasattr(os, "fork"):
@@ -164,3 +164,58 @@ def test_a_fork_while_another_thread_imports_from_us_waits_for_it(
     finally:
         thread.join()
         del sys.modules[name]
+
+
+class Slow:
+    """A member of each fork that takes its time, once."""
+
+    def __init__(self) -> None:
+        self.begun, self.gate, self.ready = threading.Event(), threading.Event(), False
+        self.error: BaseException | None = None
+
+    def before_fork(self) -> None:
+        self.begun.set()
+        self.gate.wait(WAIT_S)
+        if self.error is not None:
+            raise self.error
+        self.ready = True
+
+    def after_fork(self, *, child: bool) -> None:
+        self.ready = False
+
+
+def test_two_threads_fork_one_after_the_other() -> None:
+    """Else each holds what the other waits for, and both do so for ever."""
+    slow, seen = Slow(), list[bool]()
+
+    def fork_it() -> None:
+        fork._before()
+        seen.append(slow.ready)
+        fork._after(child=False)
+
+    fork.register(slow)
+    threads = [threading.Thread(target=fork_it) for _ in range(2)]
+    threads[0].start()
+    assert slow.begun.wait(WAIT_S)
+    threads[1].start()
+    threads[1].join(0.1)
+    slow.gate.set()
+    for thread in threads:
+        thread.join(WAIT_S)
+    assert seen == [True, True] and fork._held == []
+
+
+def test_an_interrupt_before_a_fork_leaves_no_lock_held() -> None:
+    """Python tells it and forks; the next fork, of another thread, has all that it needs."""
+    slow = Slow()
+    slow.gate.set()
+    slow.error = KeyboardInterrupt()
+    fork.register(slow)
+    with pytest.raises(KeyboardInterrupt):
+        fork._before()
+    fork._after(child=False)
+    slow.error = None
+    thread = threading.Thread(target=lambda: (fork._before(), fork._after(child=False)), daemon=True)
+    thread.start()
+    thread.join(WAIT_S)
+    assert not thread.is_alive()

@@ -81,6 +81,7 @@ def test_bytes_are_bounded_too(gated: Gated) -> None:
 def test_work_that_fails_stops_no_other(gated: Gated) -> None:
     """It ought not to."""
     gated.offers.add(1, lambda: 1 / 0)
+    gated.offers.add(1, sys.exit)
     gated.add(2)
     gated.gate.set()
     assert gated.offers.flush(30) and gated.done == [2]

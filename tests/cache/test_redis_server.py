@@ -137,6 +137,37 @@ def test_a_connection_that_the_server_has_closed_is_not_used(client: RedisServer
     assert client.get(b"k") == b"v"
 
 
+def forgotten(client: RedisServer, seconds: float) -> list[Any]:
+    """Idle connections so old that each answers nothing, as behind a firewall which has forgotten them."""
+    until = time.monotonic() + 60
+    opened = [client._open(until) for _ in range(3)]
+    for connection in opened:
+        client._ask(connection, until, 100, "PING")
+        connection.used -= seconds
+
+        def never(*_: Any) -> None:
+            raise TimeoutError
+
+        connection._sock.recv = connection._sock.recv_into = never
+        connection.can_read = lambda timeout: False
+    return opened
+
+
+def test_connections_that_a_firewall_has_forgotten_cost_one_failure(client: RedisServer) -> None:
+    """Not one, and a longer rest, for each of them."""
+    forgotten(client, 0)
+    with pytest.raises(Exception, match=r"(?i)time"):
+        client.get(b"k")
+    assert client.get(b"k") is None
+
+
+def test_a_connection_that_was_idle_for_long_is_not_used(client: RedisServer) -> None:
+    """A new one takes less than to find out whether it is still there."""
+    opened = forgotten(client, 300)
+    assert client.get(b"k") is None
+    assert all(connection._sock is None for connection in opened)
+
+
 def test_idle_connections_are_few(client: RedisServer, monkeypatch: pytest.MonkeyPatch) -> None:
     """64 threads may ask at once; what they leave is bounded."""
     monkeypatch.setattr(redis_server, "_IDLE", 2)

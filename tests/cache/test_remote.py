@@ -89,7 +89,13 @@ def test_what_is_no_store_is_unusable(name: str, said: str) -> None:
         Foreign(name)
 
 
-@pytest.mark.parametrize(("error", "raised"), [(OSError("no network"), OSError), (SystemExit(3), RuntimeError)])
+class Panic(BaseException):
+    """As an extension in Rust raises it; asyncio.CancelledError is of the same kind."""
+
+
+@pytest.mark.parametrize(
+    ("error", "raised"), [(OSError("no network"), OSError), (SystemExit(3), RuntimeError), (Panic(), RuntimeError)]
+)
 def test_a_constructor_that_fails_may_succeed_later(
     monkeypatch: pytest.MonkeyPatch, error: BaseException, raised: type[Exception]
 ) -> None:
@@ -117,6 +123,11 @@ def test_what_it_raises_is_a_fault(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ValueError, match="x"):
         store.get(b"k")
     with pytest.raises(Refused, match="ValueError: x"):
+        store.put(b"k", b"v", time_to_live_s=1.0, replace=False)
+    monkeypatch.setattr(Answers, "answer", Panic("x"))
+    with pytest.raises(RuntimeError, match="Panic"):
+        store.get(b"k")
+    with pytest.raises(Refused, match="Panic: x"):
         store.put(b"k", b"v", time_to_live_s=1.0, replace=False)
 
 

@@ -620,6 +620,7 @@ def test_on_error(served: Served, counted: Counted, on_error: str) -> None:
     if on_error == "raise":
         with pytest.raises(CacheError, match="left alone"):
             tier.get(KEY)
+        assert (counted.misses, counted.errors) == (1, 1)
         end_the_rest(tier)
         with pytest.warns(CacheWarning, match="left alone"):
             stored(tier)

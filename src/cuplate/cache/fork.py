@@ -18,6 +18,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Protocol
 
 __all__ = ["ForkSafe", "at_exit", "register"]
@@ -39,6 +40,7 @@ _OURS = __name__.partition(".")[0]
 _stopped: list[bool] = []  # whether this fork holds back imports
 _members: weakref.WeakSet[ForkSafe] = weakref.WeakSet()
 _adding = threading.RLock()
+_forking = threading.RLock()  # one fork at a time: of two, each would wait for members that the other holds
 _held: list[ForkSafe] = []
 
 
@@ -55,6 +57,7 @@ def register(member: ForkSafe) -> None:
 
 
 def _before() -> None:
+    _forking.acquire()
     # Imports last, and asked for again: whoever holds a lock of ours may be about to import, and a module of ours may
     # register a member as it is imported.
     until = time.monotonic() + _IMPORT_WAIT_S
@@ -96,9 +99,12 @@ def _go_on_importing() -> None:
 def _after(child: bool) -> None:
     _go_on_importing()
     for member in reversed(_held):
-        member.after_fork(child=child)
+        with suppress(RuntimeError):  # an interrupt came before it had its locks
+            member.after_fork(child=child)
     _held.clear()
-    _adding.release()
+    for lock in (_adding, _forking):
+        with suppress(RuntimeError):
+            lock.release()
     processes = sys.modules.get("multiprocessing.util")
     if child and _endings and processes is not None:
         processes.register_after_fork(_end, lambda _: _arrange())

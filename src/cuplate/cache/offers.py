@@ -88,7 +88,7 @@ class Offers:
                     return
                 size, work = self._queue.popleft()
                 self._bytes -= size
-            with suppress(Exception):  # or else what follows would wait for a thread that is gone
+            with suppress(BaseException):  # or else what follows would wait for a thread that is gone
                 work()
 
     def flush(self, wait_s: float = FLUSH_S) -> bool:

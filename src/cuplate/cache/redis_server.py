@@ -32,7 +32,7 @@ __all__ = ["RedisServer"]
 _PUT_WAIT_S = 1.0  # in the background
 _SLACK_BYTES = 4096  # what a reply has besides the value
 _GRACES, _GRACE_S = 5, 0.01
-_IDLE = 8
+_IDLE, _IDLE_S = 8, 60.0  # firewalls forget a connection that rests for minutes, and tell nobody
 _LONGEST_MS = 10 * 365 * 86400 * 1000
 
 
@@ -81,7 +81,7 @@ class _Socket:
 class _Limits:
     """What a connection is to keep to in the call under way."""
 
-    until = 0.0
+    until = used = 0.0
     left_bytes = _graces = 0
     awaited = True  # a put is made in a thread of its own; at the end of the interpreter there can be no other
 
@@ -242,9 +242,12 @@ class RedisServer:
             reply = connection.read_response(disable_decoding=True)
             if reply is not None and type(reply) is not bytes:
                 raise TypeError(f"the server answers with {type(reply).__name__}")
-        except BaseException:  # an answer may still come, and would be the next one's
+        except BaseException as error:  # an answer may still come, and would be the next one's
             _close(connection)
+            if not isinstance(error, ResponseError):
+                self.close()  # what ails one may ail all, and each would cost another wait and a longer rest
             raise
+        connection.used = time.monotonic()
         with self._lock:
             self._idle.append(connection)
             surplus = self._idle.pop(0) if len(self._idle) > _IDLE else None
@@ -253,15 +256,16 @@ class RedisServer:
         return reply
 
     def _take(self) -> Any:
-        """An idle connection that the other side has not closed, and has sent nothing unasked; None for none."""
+        """A connection, not idle for long, that the other side has not closed, nor sent something unasked; or None."""
         while True:
             with self._lock:
                 if not self._idle:
                     return None
                 connection = self._idle.pop()
-            connection.allow(time.monotonic() + WAIT_S, 0)
+            now = time.monotonic()
+            connection.allow(now + WAIT_S, 0)
             try:
-                if not connection.can_read(timeout=0):
+                if now - connection.used < _IDLE_S and not connection.can_read(timeout=0):
                     return connection
             except Exception:  # it has been closed
                 pass

@@ -91,12 +91,16 @@ class Foreign:
             found: Any = importlib.import_module(module)
             for name in path.split("."):
                 found = getattr(found, name)
-        except (Exception, SystemExit) as error:
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:
             raise Unusable(f"{named} cannot be imported: {type(error).__name__}: {error}") from None
         try:
             self._store = found()
-        except SystemExit:
-            raise RuntimeError("SystemExit in its constructor") from None
+        except (Exception, KeyboardInterrupt):
+            raise
+        except BaseException as error:  # SystemExit, asyncio.CancelledError, a panic of an extension in Rust
+            raise RuntimeError(f"{type(error).__name__} in its constructor") from None
         if not isinstance(self._store, SharedStore):
             raise Unusable(f"{named} has not the two methods get(key) and put(key, value)")
         self._late = threading.Semaphore(_LATE)
@@ -143,7 +147,7 @@ class Foreign:
         """
         try:
             self._store.put(key, value)
-        except (Exception, SystemExit) as error:
+        except BaseException as error:  # in the background: no interrupt comes here
             raise Refused(f"{type(error).__name__}: {error}") from None
         return True
 

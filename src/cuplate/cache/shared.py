@@ -13,6 +13,7 @@ from cuplate.cache.faults import tell
 from cuplate.cache.offers import FLUSH_S
 from cuplate.cache.remote import LARGEST_BYTES, BadEntry, Refused
 from cuplate.cache.server import Server
+from cuplate.errors import CacheError
 from cuplate.seal import seal, unseal
 
 __all__ = ["SCHEMA", "SharedTier"]
@@ -80,7 +81,11 @@ class SharedTier:
             Digest.
         """
         start = time.perf_counter()
-        payload, errors = self._get(key)
+        try:
+            payload, errors = self._get(key)
+        except CacheError:
+            count("shared", misses=1, errors=1, seconds=time.perf_counter() - start)
+            raise
         seconds = time.perf_counter() - start
         if payload is None:
             count("shared", misses=1, errors=errors, seconds=seconds)
