@@ -221,9 +221,15 @@ def python(*command: str) -> str:
     return done.stdout
 
 
+def forget_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a recording of a page begin with no calls of other tests."""
+    monkeypatch.setattr(importlib.import_module("cuplate.record"), "live_walks", list)
+
+
 @pytest.mark.parametrize("page", RUN, ids=lambda page: page.stem)
-def test_code_runs_and_prints_what_is_shown(page: Path, tmp_path: Path) -> None:
+def test_code_runs_and_prints_what_is_shown(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every block of a page, from top to bottom, in one namespace."""
+    forget_others(monkeypatch)
     running = Page(page, tmp_path)
     for block in blocks(page):
         try:
@@ -234,8 +240,9 @@ def test_code_runs_and_prints_what_is_shown(page: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("page", RUN, ids=lambda page: page.stem)
-def test_what_a_page_binds_compiles(page: Path, tmp_path: Path) -> None:
+def test_what_a_page_binds_compiles(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every specialized function of a page compiles for sm_90, as far as its dtypes are known."""
+    forget_others(monkeypatch)
     running = Page(page, tmp_path)
     for block in blocks(page):
         if block.what == "file" or (block.language == "python" and not block.what):

@@ -82,7 +82,7 @@ def test_reductions_agree_with_float64(shape: tuple[int, ...], dtype: str) -> No
 
 
 @pytest.mark.parametrize("items", [8, 32])
-@pytest.mark.parametrize("columns", [100, 515, 1000, 3000])
+@pytest.mark.parametrize("columns", [100, 515, 3000])
 def test_other_numbers_of_elements_a_thread(columns: int, items: Any) -> None:
     """More and fewer registers, the same results."""
     x, w = normal((3, columns), 18), normal(columns, 19)
@@ -196,7 +196,7 @@ def test_histogram(dtype: str) -> None:
 @pytest.mark.parametrize("f", FAMILY, ids=lambda f: f.__name__)
 def test_kernel_agrees_with_its_reference(f: Any) -> None:
     """Drawn calls, as users check their own."""
-    assert check(f, arrays="numpy", examples=6, engine="random").examples == 6
+    assert check(f, arrays="numpy", examples=4, engine="random").examples == 4
 
 
 @pytest.mark.parametrize("f", NORMS, ids=lambda f: f.__name__)

@@ -127,8 +127,8 @@ def test_the_script_leads_to_the_command() -> None:
 
 
 def test_the_tests_install_what_the_command_line_needs() -> None:
-    """The extras of the command line and of the shared tier are in `test`: no test of them is skipped in CI."""
-    assert "cuplate[cli,plot,redis]" in PROJECT["project"]["optional-dependencies"]["test"]
+    """The extras of the command line, of the shared tier and of clusters are in `test`: CI skips no test of them."""
+    assert "cuplate[cli,dask,plot,redis]" in PROJECT["project"]["optional-dependencies"]["test"]
 
 
 def test_extras_name_one_cuda_each() -> None:
