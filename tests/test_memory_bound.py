@@ -60,7 +60,10 @@ def agree(got: Any, wanted: Any, units: float, scale: float | None = None) -> No
 def test_norms_agree_with_float64(shape: tuple[int, ...], dtype: str) -> None:
     """Softmax and both norms over the last axis of any number of axes, into an output that holds none of it."""
     x, w, b = normal(shape, 1, dtype), normal(shape[-1], 2, dtype), normal(shape[-1], 3, dtype)
-    for f, more in ((softmax, ()), (layer_norm, (w, b)), (rms_norm, (w,)), (layer_norm, (None, b)), (rms_norm, ())):
+    calls: list[tuple[Any, tuple[Any, ...]]] = [(softmax, ()), (layer_norm, (w, b)), (rms_norm, (w,))]
+    if shape in ((2, 31), (2, 515), (1, 16387)):  # what is absent does not change how a row is dealt
+        calls += [(layer_norm, (None, b)), (rms_norm, ())]
+    for f, more in calls:
         out = poisoned(shape, dtype)
         assert f(x, *more, out=out) is out
         wide = [None if a is None else a.astype(np.float64) for a in (x, *more)]
