@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 __all__ = ["Recording", "follow", "record"]
 
 _SHARE = 20  # of the time that the last write took, until the next: so that a long manifest costs 5 % at most
-_FORK_WAIT_S = 5.0
 
 
 class Recording:
@@ -137,7 +136,7 @@ class Recording:
 
     def before_fork(self) -> None:
         """Let nothing be half noted."""
-        self._forking = self._lock.acquire(timeout=_FORK_WAIT_S)
+        self._forking = self._lock.acquire(timeout=fork.WAIT_S)
 
     def after_fork(self, *, child: bool) -> None:
         """Go on; a child writes what it has noted itself.

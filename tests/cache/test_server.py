@@ -129,7 +129,7 @@ def test_without_the_client_it_is_off(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_locks_that_are_held_at_a_fork_stop_no_child(monkeypatch: pytest.MonkeyPatch) -> None:
     """A thread of the parent may be making the client just then."""
-    monkeypatch.setattr(module, "_FORK_WAIT_S", 0.01)
+    monkeypatch.setattr("cuplate.cache.fork.WAIT_S", 0.01)
     server = Server("redis://host")
     held, over = threading.Event(), threading.Event()
 

@@ -46,7 +46,6 @@ __all__ = ["DiskTier"]
 T = TypeVar("T")
 
 _LOOK_AGAIN_S = 1.0
-_FORK_WAIT_S = 5.0
 _CLEAR_S = 60.0
 _POLL_S = 0.01
 _BUSY_UNTIL_REST = 3
@@ -666,7 +665,7 @@ class DiskTier:
     def before_fork(self) -> None:
         """Take both locks and close: SQLite's connections and locks must not cross a fork."""
         for lock in (self._reading, self._writing):
-            if lock.acquire(timeout=_FORK_WAIT_S):
+            if lock.acquire(timeout=fork.WAIT_S):
                 self._forking.append(lock)
         if self._reading in self._forking:
             self._drop_reader()

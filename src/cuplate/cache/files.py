@@ -34,7 +34,6 @@ if TYPE_CHECKING:
 
 __all__ = ["EXPIRE_EVERY_S", "FOLDER", "FilesTier"]
 
-_FORK_WAIT_S = 5.0
 _TRUST_S = 1.0
 _SETTLED_S = 0.02  # a folder may change again within one tick of its clock, and the time of the change stay the same
 _SKEW_NS = 60_000_000_000  # by which the clocks of two nodes may well differ
@@ -507,7 +506,7 @@ class FilesTier:
 
     def before_fork(self) -> None:
         """Take the lock, so that no child inherits a list half changed."""
-        self._forking = self._lock.acquire(timeout=_FORK_WAIT_S)
+        self._forking = self._lock.acquire(timeout=fork.WAIT_S)
 
     def after_fork(self, *, child: bool) -> None:
         """Release; in the child, begin with an empty list, and leave the parent's hits to the parent.

@@ -21,7 +21,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Protocol
 
-__all__ = ["ForkSafe", "at_exit", "register"]
+__all__ = ["WAIT_S", "ForkSafe", "at_exit", "register"]
 
 
 class ForkSafe(Protocol):
@@ -33,6 +33,9 @@ class ForkSafe(Protocol):
     def after_fork(self, *, child: bool) -> None:
         """Release, or replace what could not be taken; the child does no other work."""
 
+
+WAIT_S = 5.0
+"""How long a fork waits for a lock of a member, seconds."""
 
 _IMPORT_WAIT_S = 2.0
 _POLL_S = 0.001

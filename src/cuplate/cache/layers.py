@@ -259,7 +259,7 @@ class Layer:
 
     def before_fork(self) -> None:
         """Close: SQLite's connections must not cross a fork."""
-        self._forking = self._lock.acquire(timeout=5.0)
+        self._forking = self._lock.acquire(timeout=fork.WAIT_S)
         if self._forking and isinstance(self._source, Reader):
             self._source.close()
             self._source = None

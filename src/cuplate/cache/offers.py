@@ -21,7 +21,6 @@ FLUSH_S = 2.0
 """What the end of a process waits for all queues together, seconds."""
 
 _MOST, _MOST_BYTES = 256, 64 << 20
-_FORK_WAIT_S = 5.0
 
 
 class Offers:
@@ -123,7 +122,7 @@ class Offers:
 
     def before_fork(self) -> None:
         """Let the queue be whole."""
-        self._forking = self._changed.acquire(timeout=_FORK_WAIT_S)
+        self._forking = self._changed.acquire(timeout=fork.WAIT_S)
 
     def after_fork(self, *, child: bool) -> None:
         """Go on; what is in the queue is the parent's, and so is the thread.

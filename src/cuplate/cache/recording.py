@@ -35,7 +35,6 @@ __all__ = ["Recorded", "Recording"]
 _NOTES_A_BLOCK = 4096
 _BLOCK_S = 1.0
 _LONGEST_TEXT = 2000
-_FORK_WAIT_S = 5.0
 
 
 class Recording:
@@ -242,7 +241,7 @@ class Recording:
 
     def before_fork(self) -> None:
         """Let no block be half written."""
-        self._forking = self._lock.acquire(timeout=_FORK_WAIT_S)
+        self._forking = self._lock.acquire(timeout=fork.WAIT_S)
 
     def after_fork(self, *, child: bool) -> None:
         """Go on; a child begins a stream of its own, and leaves what is not written to its parent.

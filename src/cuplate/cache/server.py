@@ -20,7 +20,6 @@ from cuplate.cache.remote import Foreign, Remote, Unusable
 __all__ = ["Server", "server_of"]
 
 _LONGEST_REASON = 200
-_FORK_WAIT_S = 5.0
 _MAKING_WAIT_S = 10.0
 
 
@@ -176,7 +175,7 @@ class Server:
 
     def before_fork(self) -> None:
         """Take the locks."""
-        self._forking = [lock for lock in (self._making, self._lock) if lock.acquire(timeout=_FORK_WAIT_S)]
+        self._forking = [lock for lock in (self._making, self._lock) if lock.acquire(timeout=fork.WAIT_S)]
 
     def after_fork(self, *, child: bool) -> None:
         """Release them; a child has new ones, and connections of its own.
