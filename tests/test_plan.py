@@ -157,6 +157,13 @@ def test_an_absent_mutated_array_is_not_zeroed() -> None:
     assert plan_of(f, ArraySpec((0,))).empty and not plan_of(f, ArraySpec((4,))).empty
 
 
+def test_an_empty_call_has_no_grid_to_compute() -> None:
+    """A grid that divides by a number of tiles is no reason to refuse a call that launches nothing."""
+    f = lone(template=OURS, grid="cdiv(N, cdiv(M, tile))")
+    plan = plan_of(f, ArraySpec((0, 4)))
+    assert plan.empty and plan.grid is not None and plan.grid.grid == (1, 1, 1)
+
+
 def test_equal_plans_differ_in_sizes_only() -> None:
     """What is rendered knows no run-time size."""
     f = lone(tiles={"N": "tile"})

@@ -186,6 +186,8 @@ class _Planner:
         self.function = binding.signature.function
         self.arrays = self._all_arrays()
         self.values = self._values()
+        written = [a for n in binding.written if (a := self.arrays.get(n)) is not None]
+        self.empty = not solved.partial and all(a.size == 0 for a in written)
 
     def plan(self) -> Plan:
         b = self.binding
@@ -198,12 +200,10 @@ class _Planner:
         specialization = self._specialization(block, grid, tiles, scratch)
         outputs = tuple((o.name, self.solved.output_shapes.get(o.name, ()), self.solved.dtypes[o.name])
                         for o in b.signature.outputs)  # fmt: skip
-        written = [a for n in b.written if (a := self.arrays.get(n)) is not None]
-        empty = not self.solved.partial and all(a.size == 0 for a in written)
         zeroed = tuple(n for n in b.zeroed if self._is_passed(n))
         elements = max((a.size for a in self._shaped()), default=0)
-        maps = {} if empty else self.maps()
-        return Plan(specialization, grid, self._list_integers(), outputs, scratch, zeroed, empty, elements, maps)
+        maps = {} if self.empty else self.maps()
+        return Plan(specialization, grid, self._list_integers(), outputs, scratch, zeroed, self.empty, elements, maps)
 
     def _shaped(self) -> list[Described]:
         return [a for a in self.arrays.values() if a is not None and a.shape is not None]
@@ -296,6 +296,8 @@ class _Planner:
         folded = False
         if tiles:
             blocks, folded = cover(tiles, limits=self.limits, may_fold=self._may_fold(), function=self.function)
+        elif self.empty:  # nothing will be launched: no reason to divide by a number of tiles that is 0
+            blocks = (1, 1, 1)
         else:
             blocks = _three(self._given_grid(block))
         shared = b.shared_bytes.integer(self.values) if b.shared_bytes else 0
