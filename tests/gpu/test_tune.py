@@ -6,6 +6,7 @@ import multiprocessing
 import os
 import subprocess
 import sys
+import tempfile
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any, Literal
@@ -222,10 +223,13 @@ def test_shipped_layers_start_tuned(tmp_path: Path) -> None:
     assert again.tuning(2.0, x, chain, y).origin == "stored"
 
 
-def test_processes_take_a_gpu_each_and_agree_on_a_winner() -> None:
-    """One candidate set a GPU, by number; with one GPU they measure by turns."""
+def test_processes_take_a_gpu_each_and_agree_on_a_winner(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One candidate set a GPU, by number; with one GPU they measure by turns, which a file named by its UUID gives."""
     x, chain, _ = arrays(5000)
+    assert tempfile.gettempdir() != str(tmp_path)  # is kept: only the workers see what is set now
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
     with ProcessPoolExecutor(2, mp_context=multiprocessing.get_context("spawn")) as executor:
         table = scaled.tune(3.0, x, chain, executor=executor)
     assert table.parameters["waste"] == 4
+    assert len(list(tmp_path.glob("*.turn"))) == min(2, cupy.cuda.runtime.getDeviceCount())
     assert np.array_equal(cupy.asnumpy(scaled(3.0, x, chain)), cupy.asnumpy(3 * x))
