@@ -179,6 +179,9 @@ def test_a_long_list_is_sent_in_batches_and_again_one_by_one(monkeypatch: pytest
     assert origins(result) == ["compile"] * 5 and [row.arch for row in result] == archs
     assert [len(what) for _, what, _ in executor.sent] == [3, 2, 1, 1, 1]
     assert told == [0, 1, 2, 3, 4, 5]
+    monkeypatch.undo()
+    batch = sys.modules["cuplate.warmup"]._batch
+    assert [batch(n) for n in (1, 127, 128, 200, 256, 1024, 1025, 10_000)] == [1, 1, 2, 3, 4, 4, 5, 40]
 
 
 WRONG_ANSWERS = {

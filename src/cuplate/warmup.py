@@ -32,6 +32,8 @@ __all__ = ["Row", "Task", "Warmed", "listed", "prepare", "run", "tasks", "warmup
 _LOST = "its worker was lost twice: what is compiled there ends the process, or the executor drops what it took"
 _SENDINGS = 256
 """More specializations than that are sent in batches: a task costs Dask's scheduler and workers 7 ms, a pool less."""
+_TOGETHER = 4
+"""So many share a task already where there are enough of them to keep 64 workers busy."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -367,12 +369,17 @@ def _run_all(
     refused = random.Random().sample(planned, len(planned))
     lost: list[Task] = []
     if executor is not None:
-        refused, lost = _run(refused, executor, landed, work, size=-(-len(refused) // _SENDINGS))
+        refused, lost = _run(refused, executor, landed, work, size=_batch(len(refused)))
         refused, lost = _run([*refused, *lost], executor, landed, work)  # one by one: each is lost for itself
     if refused:
         refused, _ = _run(refused, None, landed, work)
     for task in (*refused, *lost):
         landed(task, Row(wanted=task.line, arch=task.arch, error=_LOST))
+
+
+def _batch(count: int) -> int:
+    """How many of so many specializations are sent at a time."""
+    return max(-(-count // _SENDINGS), min(_TOGETHER, count // 64), 1)
 
 
 @contextmanager
