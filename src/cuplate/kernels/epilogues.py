@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar, cast
 
 import numpy as np
 
@@ -12,7 +12,9 @@ from cuplate.device_text import DeviceText
 __all__ = ["EPILOGUE_REQUIRE", "Activation", "Expression", "activate", "finish"]
 
 Activation = Literal["identity", "relu", "gelu", "gelu_tanh", "silu"]
-Expression = Annotated[str, DeviceText("x", "residual", integers=("row", "column"))]
+_TEXT = DeviceText("x", "residual", integers=("row", "column"))
+Expression = Annotated[str, _TEXT]
+T = TypeVar("T")
 
 EPILOGUE_REQUIRE = (
     "relu == None or epilogue == None or relu == (epilogue == 'relu')",
@@ -37,7 +39,7 @@ def activate(x: Any, activation: str, low: float | None = None, high: float | No
 
 
 def finish(
-    product: Any,
+    product: T,
     bias: Any,
     residual: Any,
     row_scale: Any,
@@ -48,12 +50,13 @@ def finish(
     scale: float | None,
     low: float | None,
     high: float | None,
-) -> Any:
+) -> T:
     """``clip(f(scale * row_scale * column_scale * product + bias) + residual, low, high)`` of arrays of NumPy's.
 
     With an expression that names the residual, that is ``clip(f(..., residual), low, high)``.
     """
-    x = product if scale is None else product * scale
+    x: Any = product
+    x = x if scale is None else x * scale
     x = x if row_scale is None else x * row_scale[:, None]
     x = x if column_scale is None else x * column_scale
     x = x if bias is None else x + bias
@@ -61,9 +64,8 @@ def finish(
         x = activate(x, "relu" if relu else epilogue or "identity")
     else:
         row, column = np.ogrid[: x.shape[0], : x.shape[1]]
-        text: DeviceText = Expression.__metadata__[0]  # type: ignore[attr-defined]
         names = {"x": x, "residual": residual, "row": row, "column": column}
-        x = text.evaluate(expression, names) + np.zeros_like(x)  # of a constant, an array
+        x = _TEXT.evaluate(expression, names) + np.zeros_like(x)  # of a constant, an array
     if residual is not None and (expression is None or "residual" not in expression):
         x = x + residual
-    return activate(x, "identity", low, high)
+    return cast("T", activate(x, "identity", low, high))
