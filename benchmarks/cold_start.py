@@ -75,7 +75,7 @@ def prepare(folder: Path, cupy: Any) -> dict[str, Any]:
     theirs = FileStreamProgramCache(facts["theirs"])
     with cuplate.configure(directory=facts["ours"]):
         for parameters in (DECOY, *TARGETS):
-            report = matmul_epilogue.inspect(arch=arch, **parameters)
+            report = matmul_epilogue.inspect("float32", arch=arch, **parameters)
             key = bytes.fromhex(report.key)  # 32 bytes, as theirs has
             theirs[key] = report.cubin.code
             facts["entries"].append({"key": report.key, "ingredients": report.ingredients})
@@ -230,7 +230,7 @@ def measure_call(facts: dict[str, Any]) -> dict[str, Any]:
 
     if not facts["gpu"]:
         imported = time.perf_counter()
-        report = matmul_epilogue.inspect(arch=facts["arch"], tile=16, epilogue="relu")
+        report = matmul_epilogue.inspect("float32", arch=facts["arch"], tile=16, epilogue="relu")
         called, origin, what = time.perf_counter(), report.origin, "compile"
     else:
         import cupy

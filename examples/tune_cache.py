@@ -32,11 +32,11 @@ def main() -> int:
 
 def work(rounds: int) -> None:
     """Each architecture in its turn, and once something that nobody asks for again."""
-    matmul_epilogue.compile(tile=32, relu=True, arch="sm_75")
+    matmul_epilogue.compile("float32", tile=32, relu=True, arch="sm_75")
     for _ in range(rounds):
         for arch in ("sm_80", "sm_90"):
             for tile in (16, 32):
-                matmul_epilogue.compile(tile=tile, relu=True, arch=arch)
+                matmul_epilogue.compile("float32", tile=tile, relu=True, arch=arch)
 
 
 def read_options() -> argparse.Namespace:

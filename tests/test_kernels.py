@@ -14,7 +14,7 @@ from tests.doubles import install
 
 def key(**parameters: Any) -> str:
     """Content key of a specialization."""
-    return matmul_epilogue.inspect(arch="sm_90", **parameters).key
+    return matmul_epilogue.inspect("float32", arch="sm_90", **parameters).key
 
 
 def test_relu_is_the_short_spelling_of_an_epilogue() -> None:

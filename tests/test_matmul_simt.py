@@ -13,6 +13,7 @@ from jaxtyping import Float32
 
 from cuplate import Array, ArraySpec, Inline, ParameterError, config, specialize
 from cuplate.kernels import matmul_epilogue, matmul_simt, matmul_simt_ragged
+from cuplate.kernels.epilogues import Activation, Expression
 
 TEMPLATE = Path(__file__).parents[1] / "templates" / "matmul_simt.cu.j2"
 LARGE = (ArraySpec((4096, 4096)), ArraySpec((4096, 4096)), ArraySpec((4096,)))
@@ -72,7 +73,7 @@ def test_matmul_epilogue_chooses_by_alignment_layout_and_architecture() -> None:
     assert matmul_epilogue.inspect(*COLUMNS, arch="sm_90").variant == "matmul_simt_ragged"
     report = matmul_epilogue.inspect(*LARGE, arch="sm_75")
     assert report.variant == "matmul_epilogue"
-    assert {reason for _, reason in report.passed_over} == {"'arch >= 80' does not hold"}
+    assert {reason for _, reason in report.passed_over} == {"'arch >= 80' does not hold", "array 'a' is float32"}
 
 
 def test_arrays_in_host_memory_stay_with_the_tiled_kernel() -> None:
@@ -138,11 +139,18 @@ def without_ptx(text: str) -> str:
 def emulated(
     a: Float32[Array, "M K"],
     b: Float32[Array, "K N"],
-    bias: Float32[Array, " N"],
+    bias: Float32[Array, " N"] | None = None,
+    residual: Float32[Array, "M N"] | None = None,
+    row_scale: Float32[Array, " M"] | None = None,
+    column_scale: Float32[Array, " N"] | None = None,
     *,
     vec: Literal[1, 4],
-    relu: bool = True,
-    epilogue: Literal["relu"] | None = None,
+    epilogue: Activation | None = None,
+    relu: bool | None = None,
+    expression: Expression | None = None,
+    scale: float | None = None,
+    low: float | None = None,
+    high: float | None = None,
     tile_m: int = 64,
     tile_n: int = 128,
     warp_m: int = 32,
@@ -166,7 +174,8 @@ def emulated(
         ((330, 9, 260), "C", 4, {"group_m": 2}),  # groups of tile rows, the last one short
         ((130, 40, 260), "C", 4, {"tile_m": 128, "tile_n": 256, "warp_m": 64, "stages": 4}),
         ((130, 33, 129), "F", 1, {"tile_m": 128, "tile_k": 16, "stages": 2}),
-        ((70, 24, 132), "C", 4, {"stages": 2, "relu": False}),
+        ((70, 24, 132), "C", 4, {"stages": 2, "relu": True}),
+        ((70, 24, 131), "C", 1, {"epilogue": "gelu", "scale": 0.5, "low": -0.1, "high": 2.0}),
     ],
     ids=str,
 )
@@ -176,14 +185,17 @@ def test_every_place_is_right_and_no_two_threads_race(
     """With every check of the CPU backend on: bounds, races, uninitialised reads, outputs that are never written."""
     m, k, n = shape
     rng = np.random.default_rng(m)
-    a, bias = rng.standard_normal((m, k), dtype=np.float32), rng.standard_normal(n, dtype=np.float32)
+    a, *others = (rng.standard_normal(s, dtype=np.float32) for s in ((m, k), (n,), (m, n), (m,), (n,)))
     b = np.asarray(rng.standard_normal((k, n), dtype=np.float32), order=order)
+    given = others if m == 70 else others[:1]
     with config.scope(cpu_check="full"):
-        got = emulated(a, b, bias, vec=vec, **more)
-    wide = [x.astype(np.float64) for x in (a, b, bias)]
-    wanted = wide[0] @ wide[1] + wide[2]
-    wanted = wanted if more.get("relu") is False else np.maximum(wanted, 0)
-    bound = (k + 2) * 2.0**-24 * (np.abs(wide[0]) @ np.abs(wide[1]) + np.abs(wide[2])) + 1e-30
+        got = emulated(a, b, *given, vec=vec, **more)
+    wide = [x.astype(np.float64) for x in (a, b, *given)]
+    tiles = ("stages", "group_m", "tile_m", "tile_n", "tile_k", "warp_m")
+    wanted = matmul_simt.reference(*wide, **{name: value for name, value in more.items() if name not in tiles})
+    sizes = np.abs(wide[0]) @ np.abs(wide[1])
+    sizes = sizes * np.abs(wide[4])[:, None] * np.abs(wide[5]) if m == 70 else sizes
+    bound = (k + 8) * 2.0**-24 * (sizes + np.abs(wide[2]) + np.abs(wanted)) + 1e-30
     assert (np.abs(got - wanted) <= bound).all()
 
 
@@ -194,4 +206,4 @@ def test_relu_keeps_nan(tile: Any) -> None:
     b, bias = np.ones((4, 8), np.float32), np.zeros(8, np.float32)
     assert np.isnan(matmul_epilogue.reference(a, b, bias, relu=True)).all()
     assert np.isnan(matmul_epilogue(a, b, bias, relu=True, tile=tile)).all()
-    assert np.isnan(emulated(a, b, bias, vec=4)).all()
+    assert np.isnan(emulated(a, b, bias, vec=4, relu=True)).all()

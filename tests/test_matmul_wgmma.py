@@ -10,10 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cuplate import Array, ArraySpec, Inline, LayoutError, ParameterError, specialize
+from cuplate import ArraySpec, LayoutError, ParameterError
 from cuplate.grid import limits_for
-from cuplate.kernels import matmul_wgmma, matmul_wgmma_small, matmul_wgmma_wide
-from cuplate.kernels.families import ShortFloat
+from cuplate.kernels import matmul_epilogue, matmul_wgmma, matmul_wgmma_small, matmul_wgmma_wide
 from cuplate.plan import Plan, make_plan
 
 SMS = 132  # of an H200
@@ -195,18 +194,6 @@ def test_the_source_includes_nothing() -> None:
 # chosen ---------------------------------------------------------------------------------------------------------------
 
 
-@specialize(
-    Inline('struct {{ a.ctype }};\nextern "C" __global__ void {{ kernel }}({{ args }}) {}  // {{ b.order }}'),
-    grid=1,
-    variants=(matmul_wgmma_wide, matmul_wgmma_small, matmul_wgmma),
-)
-def chooses(
-    a: ShortFloat[Array, "M K"], b: ShortFloat[Array, "K N"], bias: ShortFloat[Array, " N"] | None = None
-) -> ShortFloat[Array, "M N"]:
-    """What `matmul_epilogue` is to choose among."""
-    raise NotImplementedError
-
-
 @pytest.mark.parametrize(
     ("shape", "order", "variant"),
     [
@@ -215,18 +202,20 @@ def chooses(
         ((4096, 4096, 4096), "C", "matmul_wgmma"),  # 6 rounds of the wide tile for what fills 5.3
         ((2048, 2048, 2048), "C", "matmul_wgmma"),
         ((1024, 4096, 1024), "C", "matmul_wgmma_small"),
-        ((8192, 8192, 8190), "C", "chooses"),  # rows of b that are no multiple of 16 bytes
-        ((8192, 8190, 8192), "C", "chooses"),
-        ((8192, 8192, 8190), "F", "chooses"),  # rows of out
-        ((64, 0, 64), "C", "chooses"),
+        ((8192, 8192, 8190), "C", "matmul_mma_ragged"),  # rows of b that are no multiple of 16 bytes
+        ((8192, 8190, 8192), "C", "matmul_mma_ragged"),
+        ((8192, 8192, 8190), "F", "matmul_mma"),  # rows of out
+        ((64, 0, 64), "C", "matmul_mma"),
     ],
     ids=str,
 )
 def test_the_tile_follows_from_the_shape(shape: tuple[int, int, int], order: str, variant: str) -> None:
     """As the prototype's runner chose on an H200, and what has no tensor map is left to others."""
-    described: Any = chooses.inspect.__self__._described  # type: ignore[attr-defined]
+    described: Any = matmul_epilogue.inspect.__self__._described  # type: ignore[attr-defined]
     assert described(arrays(*shape, order), {}, "sm_90").chosen.name == variant
-    assert described(arrays(*shape, order), {}, "sm_80").chosen.name == "chooses"
+    older = variant if "mma" in variant[:10] else "matmul_mma"
+    assert described(arrays(*shape, order), {}, "sm_80").chosen.name == older
+    assert described(arrays(*shape, order), {"tile": 16}, "sm_90").chosen.name == "matmul_epilogue"
 
 
 @pytest.mark.parametrize(

@@ -47,7 +47,8 @@ class Compiled(NamedTuple):
         said = [f"{name}={value}" for name, value in self.parameters.items()]
         columns = ["b by columns"] if self.arrays[1:] and self.arrays[1].strides else []
         shape = "x".join(map(str, self.arrays[0].shape or ()))
-        return "-".join([self.function.__name__, self.arrays[0].dtype, shape, *columns, *said])
+        more = ["residual and scales"] if self.function.__name__[:6] == "matmul" and self.arrays[3:] else []
+        return "-".join([self.function.__name__, self.arrays[0].dtype, shape, *columns, *more, *said])
 
 
 def memory_bound() -> list[Compiled]:
@@ -75,10 +76,12 @@ def memory_bound() -> list[Compiled]:
     return made
 
 
-def product(dtype: str, order: str = "C") -> tuple[ArraySpec, ...]:
-    """The arrays of a product."""
+def product(dtype: str, order: str = "C", *, more: bool = False) -> tuple[ArraySpec, ...]:
+    """The arrays of a product; `more`: a residual and both scales too."""
     b = ArraySpec((4096, 4096), dtype, strides=(1, 4096) if order == "F" else None)
-    return ArraySpec((4096, 4096), dtype), b, ArraySpec((4096,), dtype)
+    row = ArraySpec((4096,))
+    given = (ArraySpec((4096, 4096), dtype), b, ArraySpec((4096,), dtype))
+    return (*given, ArraySpec((4096, 4096), dtype), row, row) if more else given
 
 
 # The tiles that were measured in a prototype, and the ones that fill the registers.
@@ -88,6 +91,7 @@ WGMMA: tuple[tuple[Any, dict[str, Any]], ...] = (
     (matmul_wgmma_small, {}),
     (matmul_wgmma, {"tile_n": 256, "stages": 4, "cluster": 2, "schedule": "cooperative"}),
 )
+SMALLER = (matmul_wgmma, matmul_wgmma_small)
 
 
 def products() -> list[Compiled]:
@@ -101,6 +105,11 @@ def products() -> list[Compiled]:
     made.append(Compiled(matmul_mma_ragged, product("bfloat16", "F"), {"relu": True}))
     made += [Compiled(f, product("bfloat16"), {"relu": True, **given}, ("sm_90a",)) for f, given in WGMMA]
     made.append(Compiled(matmul_wgmma_wide, product("float16", "F"), {"epilogue": "gelu"}, ("sm_90a",)))
+    made.append(Compiled(matmul_epilogue, product("bfloat16", "F", more=True), {"tile": 16}, ("sm_90",)))
+    made.append(Compiled(matmul_simt, product("float32", more=True), {}, ("sm_90",)))
+    made.append(Compiled(matmul_mma, product("bfloat16", more=True), {"epilogue": "gelu"}, ("sm_80",)))
+    # (with a bias, a residual and both scales the widest tile puts away 12 bytes in its epilogue)
+    made += [Compiled(f, product("bfloat16", more=True), {"epilogue": "silu"}, ("sm_90a",)) for f in SMALLER]
     return made
 
 

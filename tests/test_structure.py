@@ -18,7 +18,7 @@ errors dtypes hints
 structs autotune autotune.tunable
 specialization project config
 events progress typing scalars
-literal cxx instead
+literal cxx instead device_text
 expression
 options headers
 library dialect names origin template

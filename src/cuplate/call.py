@@ -152,12 +152,16 @@ class _Checker:
         self.arrays[name] = owner.describe(name, value, self.function).settled()
 
     def _spec(self, argument: ArrayArgument, values: Mapping[str, Any]) -> Any:
-        """An array of `inspect`: real, an `ArraySpec`, a dtype's name, or left out where its dtype is fixed."""
+        """An array of `inspect`: real, an `ArraySpec`, a dtype's name, or left out where its dtype is known."""
         value = values.get(argument.name)
         if isinstance(value, str):
             return ArraySpec(None, value)
         if argument.name not in values:
-            if len(argument.dtypes) > 1 and argument.dtype_parameter is None:
+            if argument.family is not None:
+                for other in self.signature.arrays:
+                    known = self.arrays.get(other.name)
+                    if other.family == argument.family and known is not None:
+                        return ArraySpec(None, known.dtype)  # one dtype a call
                 raise ArgumentError(
                     f"argument {argument.name!r} is needed: its dtype is open.",
                     function=self.function,

@@ -509,7 +509,8 @@ class _Builder:
                 self.fail(node, "`is` is not part of the expression language", try_="==, !=, or the array's bare name")
             self.refuse_presence_against_none(node, operands[i], operands[i + 1])
             symbol, function = _COMPARE[type(op)]
-            right = self.display(operands[i + 1], depth) if "in" in symbol else self.node(operands[i + 1], depth)
+            inside = "in" in symbol and not _text_in_name(operands[i], operands[i + 1])
+            right = self.display(operands[i + 1], depth) if inside else self.node(operands[i + 1], depth)
             links.append((symbol, function, right))
         first = self.node(node.left, depth)
 
@@ -536,6 +537,11 @@ class _Builder:
             self.fail(node, "the right side of `in` must be a tuple or a list", try_="tile in (16, 32)")
         items = [self.node(item, depth) for item in node.elts]
         return lambda values: tuple(item(values) for item in items)
+
+
+def _text_in_name(left: ast.expr, right: ast.expr) -> bool:
+    """Whether a comparison looks for a constant text in a parameter: ``'residual' in expression``."""
+    return isinstance(left, ast.Constant) and isinstance(left.value, str) and isinstance(right, ast.Name)
 
 
 def _plain(node: ast.expr, name: str, value: object) -> object:

@@ -126,7 +126,7 @@ def _check_plain(parameter: Parameter, value: Any, function: str) -> Any:
         plain = _exact_float(parameter, plain, function)
     if type(plain).__name__ != kind or (isinstance(value, enum.Enum)):
         raise _wrong(parameter, value, function, parameter.annotation)
-    return plain
+    return plain if parameter.text is None else parameter.text.check(str(plain), parameter.name, function)
 
 
 def _element(parameter: Parameter, value: Any, function: str) -> Any:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, Literal
 
 from cuplate.autotune.tunable import UNSAID, Tunable
+from cuplate.device_text import DeviceText
 from cuplate.dtypes import DTYPES
 from cuplate.errors import DeclarationError
 from cuplate.expression import DEVICE_FACTS, Expression, parse
@@ -138,6 +139,8 @@ class Parameter:
         True for ``X | None``: None is an ordinary value, seen by the template as ``None``.
     tunable : Tunable or None
         Of a parameter whose default is ``tune()``; `default` is then what runs where nothing is measured.
+    text : DeviceText or None
+        Of a ``"str"`` that is an expression of device code: what it may say.
     """
 
     name: str
@@ -147,6 +150,7 @@ class Parameter:
     annotation: str
     nullable: bool = False
     tunable: Tunable | None = None
+    text: DeviceText | None = None
 
     @property
     def candidates(self) -> tuple[Any, ...]:
@@ -556,7 +560,9 @@ class _Reader:
                 try_=f"move {p.name!r} before *",
             )
         kind, allowed = self._parameter_kind(p.name, options[0])
-        parameter = Parameter(p.name, kind, allowed, p.default, _show(hint), nullable)
+        notes = typing.get_args(options[0])[1:] if typing.get_origin(options[0]) is Annotated else ()
+        text = next((note for note in notes if isinstance(note, DeviceText)), None) if kind == "str" else None
+        parameter = Parameter(p.name, kind, allowed, p.default, _show(hint), nullable, text=text)
         return self._tuned(parameter, p.default) if isinstance(p.default, Tunable) else parameter
 
     def _tuned(self, parameter: Parameter, tunable: Tunable) -> Parameter:

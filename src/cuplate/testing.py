@@ -260,7 +260,7 @@ def resources(f: Any, /, *args: Any, arch: str | Iterable[str], **parameters: An
     Examples
     --------
     >>> from cuplate.kernels import matmul_epilogue
-    >>> used = resources(matmul_epilogue, arch=["sm_80", "sm_90"], tile=16)
+    >>> used = resources(matmul_epilogue, "float32", arch=["sm_80", "sm_90"], tile=16)
     >>> {arch: r.static_shared_bytes for arch, r in used.items()}
     {'sm_80': 2048, 'sm_90': 2048}
     """

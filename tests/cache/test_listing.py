@@ -294,7 +294,7 @@ def test_real_kernels_have_nothing_wrong(tmp_path: Path) -> None:
     with cache.configure(directory=tmp_path), warnings.catch_warnings():
         warnings.simplefilter("error")
         for arch in ("sm_75", "sm_90a", "sm_120"):
-            matmul_epilogue.compile(arch=arch)
+            matmul_epilogue.compile("float32", arch=arch)
         store = cache.disk_tier()
         found: list[Listed] = list(store.listing())
         assert sum(is_kernel(listed.tag) for listed in found) == 3

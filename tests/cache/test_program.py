@@ -123,6 +123,6 @@ def test_cuda_cores_own_file_cache_serves_ours(tmp_path: Path) -> None:
 
     theirs = FileStreamProgramCache(tmp_path / "theirs")
     with cache.attach(theirs), cuplate.configure(directory=tmp_path / "one"):
-        matmul_epilogue.compile(arch="sm_90")
+        matmul_epilogue.compile("float32", arch="sm_90")
         cuplate.configure(directory=tmp_path / "two")
-        assert matmul_epilogue.inspect(arch="sm_90").origin == "disk"
+        assert matmul_epilogue.inspect("float32", arch="sm_90").origin == "disk"

@@ -110,7 +110,7 @@ from cuplate import cache
 from cuplate.kernels import matmul_epilogue
 
 cache.info(); cache.stats(); matmul_epilogue.cache_info()
-code = matmul_epilogue.compile(arch=sys.argv[1], relu=True)
+code = matmul_epilogue.compile("float32", arch=sys.argv[1], relu=True)
 square = cuplate.ArraySpec((32, 32))
 matmul_epilogue.inspect(square, square, cuplate.ArraySpec((32,)), relu=True, arch=sys.argv[1])
 

@@ -6,7 +6,7 @@ from typing import Any, Literal, cast
 
 import numpy as np
 
-from cuplate.kernels.activations import activate
+from cuplate.kernels.epilogues import activate
 from cuplate.kernels.families import Real
 from cuplate.specialize import specialize
 from cuplate.typing import Array

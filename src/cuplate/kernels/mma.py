@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
-from cuplate.kernels.activations import activate
+from jaxtyping import Float32
+
+from cuplate.kernels.epilogues import EPILOGUE_REQUIRE, Activation, Expression, finish
 from cuplate.kernels.families import ShortFloat
 from cuplate.specialize import specialize
 from cuplate.typing import Array
@@ -26,7 +28,7 @@ REQUIRE = (
     f"{THREADS} <= 1024",
     # Sums of a thread and what it multiplies next, in registers.
     "warp_m * warp_n <= 64 * 64",
-    "relu == None or epilogue == None or relu == (epilogue == 'relu')",
+    *EPILOGUE_REQUIRE,
 )
 
 
@@ -45,9 +47,14 @@ def matmul_mma(
     a: ShortFloat[Array, "M K"],
     b: ShortFloat[Array, "K N"],
     bias: ShortFloat[Array, " N"] | None = None,
+    residual: ShortFloat[Array, "M N"] | None = None,
+    row_scale: Float32[Array, " M"] | None = None,
+    column_scale: Float32[Array, " N"] | None = None,
     *,
-    epilogue: Literal["identity", "relu", "gelu", "gelu_tanh", "silu"] | None = None,
+    epilogue: Activation | None = None,
     relu: bool | None = None,
+    expression: Expression | None = None,
+    scale: float | None = None,
     low: float | None = None,
     high: float | None = None,
     tile_m: Literal[64, 128, 256] = 128,
@@ -90,9 +97,7 @@ def matmul_mma(
         Summed in float32 by the tensor cores, which round each sum towards zero; rounded to nearest once. An empty
         product (K = 0) is the epilogue of `bias`.
     """
-    c: Any = a @ b
-    c = activate(c if bias is None else c + bias, "relu" if relu else epilogue or "identity", low, high)
-    return cast("Array", c)
+    return finish(a @ b, bias, residual, row_scale, column_scale, epilogue, relu, expression, scale, low, high)
 
 
 @specialize("matmul_mma.cu.j2", require=REQUIRE, **KEYWORDS)
@@ -100,9 +105,14 @@ def matmul_mma_ragged(
     a: ShortFloat[Array, "M K"],
     b: ShortFloat[Array, "K N"],
     bias: ShortFloat[Array, " N"] | None = None,
+    residual: ShortFloat[Array, "M N"] | None = None,
+    row_scale: Float32[Array, " M"] | None = None,
+    column_scale: Float32[Array, " N"] | None = None,
     *,
-    epilogue: Literal["identity", "relu", "gelu", "gelu_tanh", "silu"] | None = None,
+    epilogue: Activation | None = None,
     relu: bool | None = None,
+    expression: Expression | None = None,
+    scale: float | None = None,
     low: float | None = None,
     high: float | None = None,
     tile_m: Literal[64, 128, 256] = 128,
@@ -120,6 +130,4 @@ def matmul_mma_ragged(
 
     This text has not been run on a GPU yet, and `matmul_epilogue` does not choose it.
     """
-    c: Any = a @ b
-    c = activate(c if bias is None else c + bias, "relu" if relu else epilogue or "identity", low, high)
-    return cast("Array", c)
+    return finish(a @ b, bias, residual, row_scale, column_scale, epilogue, relu, expression, scale, low, high)

@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 from jaxtyping import Float32
 
+from cuplate.kernels.epilogues import EPILOGUE_REQUIRE, Activation, Expression, finish
 from cuplate.specialize import specialize
 from cuplate.typing import Array
 
@@ -25,7 +26,7 @@ REQUIRE = (
     # Whole copy passes of all threads over the tiles of both, `tile_k` deep with `tile_n // vec` copies to a row of b.
     f"tile_m % ({THREADS} // tile_k) == 0 and tile_n % ({THREADS} // tile_k) == 0",
     f"{THREADS} % (tile_n // vec) == 0 and {THREADS} <= tile_k * (tile_n // vec)",
-    "relu == None or epilogue == None or relu == (epilogue == 'relu')",
+    *EPILOGUE_REQUIRE,
 )
 
 
@@ -38,10 +39,17 @@ REQUIRE = (
 def matmul_simt(
     a: Float32[Array, "M K"],
     b: Float32[Array, "K N"],
-    bias: Float32[Array, " N"],
+    bias: Float32[Array, " N"] | None = None,
+    residual: Float32[Array, "M N"] | None = None,
+    row_scale: Float32[Array, " M"] | None = None,
+    column_scale: Float32[Array, " N"] | None = None,
     *,
-    epilogue: Literal["identity", "relu"] | None = None,
+    epilogue: Activation | None = None,
     relu: bool | None = None,
+    expression: Expression | None = None,
+    scale: float | None = None,
+    low: float | None = None,
+    high: float | None = None,
     tile_m: Literal[64, 128] = 128,
     tile_n: Literal[128, 256] = 256,
     warp_m: Literal[32, 64] = 64,
@@ -59,7 +67,7 @@ def matmul_simt(
     ----------
     a : float32, shape (M, K), row-major
     b : float32, shape (K, N), row-major, 16-byte aligned, N a multiple of 4
-    bias : float32, shape (N,)
+    bias : float32, shape (N,), optional
     epilogue, relu
         As for `matmul_epilogue`.
     tile_m, tile_n, warp_m, warp_n, tile_k, stages, group_m, vec
@@ -72,8 +80,7 @@ def matmul_simt(
     Products and sums are IEEE float32 on the FMA units, in order of k; never TF32. The error is bounded as that of
     `matmul_epilogue`.
     """
-    c = a @ b + bias
-    return c.clip(0) if relu or epilogue == "relu" else c
+    return finish(a @ b, bias, residual, row_scale, column_scale, epilogue, relu, expression, scale, low, high)
 
 
 @specialize(
@@ -85,10 +92,17 @@ def matmul_simt(
 def matmul_simt_ragged(
     a: Float32[Array, "M K"],
     b: Float32[Array, "K N"],
-    bias: Float32[Array, " N"],
+    bias: Float32[Array, " N"] | None = None,
+    residual: Float32[Array, "M N"] | None = None,
+    row_scale: Float32[Array, " M"] | None = None,
+    column_scale: Float32[Array, " N"] | None = None,
     *,
-    epilogue: Literal["identity", "relu"] | None = None,
+    epilogue: Activation | None = None,
     relu: bool | None = None,
+    expression: Expression | None = None,
+    scale: float | None = None,
+    low: float | None = None,
+    high: float | None = None,
     tile_m: Literal[64, 128] = 128,
     tile_n: Literal[128, 256] = 256,
     warp_m: Literal[32, 64] = 64,
@@ -101,5 +115,4 @@ def matmul_simt_ragged(
     stream: Any = None,
 ) -> Float32[Array, "M N"]:
     """Return what `matmul_simt` does, for any N and alignment, and for `b` in row-major or column-major order."""
-    c = a @ b + bias
-    return c.clip(0) if relu or epilogue == "relu" else c
+    return finish(a @ b, bias, residual, row_scale, column_scale, epilogue, relu, expression, scale, low, high)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
-from cuplate.kernels.activations import activate
+from jaxtyping import Float32
+
+from cuplate.kernels.epilogues import EPILOGUE_REQUIRE, Activation, Expression, finish
 from cuplate.kernels.families import ShortFloat
 from cuplate.options import Options
 from cuplate.specialize import specialize
@@ -17,15 +19,21 @@ TILES = "cdiv(M, tile_m * cluster) * cdiv(N, tile_n)"
 MAPS = {
     "a": TensorMap(box=("tile_m", 64), swizzle="128B", l2_promotion="256B"),
     "b": TensorMap(box=(64, "tile_n // cluster if b.order == 'F' else 64"), swizzle="128B", l2_promotion="256B"),
+    "residual": TensorMap(box=(64, 64), swizzle="128B"),
     "out": TensorMap(box=(64, 64), swizzle="128B"),
 }
+# The ring and its barriers, two buffers a group on the way out, a row of each for columns, barriers for the residual.
+SHARED_BYTES = (
+    "stages * ((tile_m + tile_n) * 128 + 16) + 32768 + tile_n * 8 * ((1 if bias else 0) + (1 if column_scale else 0))"
+    " + (32 if residual else 0)"
+)
 REQUIRE = (
     "on_gpu",
     "arch == 90",
     # Sums of a thread, in registers: 64 rows times half a value a column, for each 64 rows that its group takes.
     "(tile_m if schedule == 'pingpong' else tile_m // 2) // 64 * (tile_n // 2) <= 192",
     "schedule == 'pingpong' and tile_m <= 128 or schedule == 'cooperative' and tile_m >= 128",
-    "relu == None or epilogue == None or relu == (epilogue == 'relu')",
+    *EPILOGUE_REQUIRE,
 )
 
 
@@ -49,9 +57,14 @@ def _product(name: str, when: Any, m: Any, n: Any, ring: Any, blocks: Any) -> An
         a: ShortFloat[Array, "M K"],
         b: ShortFloat[Array, "K N"],
         bias: ShortFloat[Array, " N"] | None = None,
+        residual: ShortFloat[Array, "M N"] | None = None,
+        row_scale: Float32[Array, " M"] | None = None,
+        column_scale: Float32[Array, " N"] | None = None,
         *,
-        epilogue: Literal["identity", "relu", "gelu", "gelu_tanh", "silu"] | None = None,
+        epilogue: Activation | None = None,
         relu: bool | None = None,
+        expression: Expression | None = None,
+        scale: float | None = None,
         low: float | None = None,
         high: float | None = None,
         tile_m: Literal[64, 128, 256] = m,
@@ -94,9 +107,7 @@ def _product(name: str, when: Any, m: Any, n: Any, ring: Any, blocks: Any) -> An
         array, dtype of `a`, shape (M, N)
             Summed in float32 by the tensor cores, which round each sum towards zero; rounded to nearest once.
         """
-        c: Any = a @ b
-        c = activate(c if bias is None else c + bias, "relu" if relu else epilogue or "identity", low, high)
-        return cast("Array", c)
+        return finish(a @ b, bias, residual, row_scale, column_scale, epilogue, relu, expression, scale, low, high)
 
     matmul_wgmma.__name__ = matmul_wgmma.__qualname__ = name
     return specialize(
@@ -106,7 +117,7 @@ def _product(name: str, when: Any, m: Any, n: Any, ring: Any, blocks: Any) -> An
         # to the others.
         grid=f"cluster * cdiv({TILES}, cdiv({TILES}, sm_count // cluster))",
         block=384,
-        shared_bytes="stages * ((tile_m + tile_n) * 128 + 16) + 2 * (16384 + tile_n * 4)",
+        shared_bytes=SHARED_BYTES,
         tensor_maps=MAPS,
         require=REQUIRE,
         when=when,
