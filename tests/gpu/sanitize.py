@@ -32,6 +32,7 @@ SKIPPED = (
     "test_memory.py", "test_asynchrony", "test_streams", "test_devices", "test_example", "interpreter_may_end",
     "may_fork", "in_flight", "each_element_around", "2_gib", "would_wrap", "past_the_32_bit", "broadcast_views",
     "cooperative_grid", "threads_call_while", "processes", "test_sanitizer", "test_bundle", "test_shared",
+    "test_tune",
 )  # fmt: skip
 # A line that begins a finding; the place follows it. Lines of host frames and of hints begin otherwise.
 _FOUND = re.compile(r"^========= +((?:Error|Warning|Invalid|Uninitialized|Race|Potential)\b.*)", re.MULTILINE)
