@@ -2,8 +2,8 @@
 
 Random normal data, several sets of it by turns; every contender is compared with float64 before it is timed. TF32 is
 off everywhere. `_addmm_activation` is cuBLASLt's own fused bias and ReLU, the fair opponent; `torch.mm` is its product
-alone, and CuPy the product and two passes over it. In bfloat16 the products on tensor cores are timed by their own
-names, since `matmul_epilogue` does not choose them yet; `--sweep` adds shapes of language models.
+alone, and CuPy the product and two passes over it. What is timed is `matmul_epilogue`, which chooses its kernel, and
+`matmul_mma` by its name. Every epilogue is timed against the plain product. `--sweep` adds shapes of language models.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any
 
 from measuring import Goal, Result, print_rows, ratio, read_options, skip_without_gpu, start, summary, time_events
 
-from cuplate.kernels import matmul_epilogue, matmul_mma, matmul_wgmma, matmul_wgmma_small, matmul_wgmma_wide
+from cuplate.kernels import matmul_epilogue, matmul_mma
 
 OURS = "cuplate"
 SEED = "cuplate, tile=16"
@@ -29,7 +29,7 @@ SETS = 3
 WARM_S = 0.8  # under load, before the first round: clocks and temperature settle
 Call = Callable[[], Any]
 
-WGMMA, MMA, PLAIN = "cuplate wgmma", "cuplate mma", "cuplate wgmma, no epilogue"
+MMA, PLAIN = "cuplate mma", "cuplate, no epilogue"
 AGAIN, UNFUSED = f"{LT}, again", "torch relu(addmm)"
 # M, N, K and what the fused product of cuBLASLt takes, at most and at best, for ours.
 TENSOR = {
@@ -73,6 +73,8 @@ def main() -> int:
         cubes = {(n, n, n): (1.0, 1.0) for n in options.sizes or ([1024] if options.quick else [])}
         for shape, goals in (cubes or TENSOR).items():
             tensor_product(result, torch, shape, goals, rounds)
+        for shape in [(n, n, n) for n in options.sizes] if options.sizes else [(1024,) * 3] if options.quick else TAXED:
+            taxes(result, torch, shape, rounds)
     if options.sweep:
         sweep(result, torch, rounds)
     return result.finish(options)
@@ -157,17 +159,6 @@ def judge(result: Result, times: dict[str, list[float]], size: int) -> None:
             result.goals.append(Goal(f"{size}^3 float32: {OURS} / {peer}", found.worse, round(limit, 4), stretch))
 
 
-def wgmma_for(m: int, n: int) -> Any:
-    """The tile that takes the least rounds of all multiprocessors times area, as `when=` of these functions has it."""
-    tiles = (
-        (matmul_wgmma_wide, 128, 192, 2, 1.0),
-        (matmul_wgmma, 128, 128, 1, 1.02),
-        (matmul_wgmma_small, 64, 128, 1, 1.25),
-    )
-    rounds = [-(-(-(-m // (tm * cl)) * -(-n // tn)) // (132 // cl)) * tm * tn * cost for _, tm, tn, cl, cost in tiles]
-    return tiles[rounds.index(min(rounds))][0]
-
-
 def prepare_tensor(torch: Any, shape: tuple[int, int, int]) -> dict[str, Call]:
     """The contenders in bfloat16, each compared with float64 over a poisoned output."""
     m, n, k = shape
@@ -176,7 +167,6 @@ def prepare_tensor(torch: Any, shape: tuple[int, int, int]) -> dict[str, Call]:
     out = torch.empty(m, n, device="cuda", dtype=bf16)
     activation = torch.ops.aten._addmm_activation.out
     turns = itertools.cycle(range(SETS))
-    wgmma = wgmma_for(m, n)
 
     def of(call: Callable[[Any, Any, Any], Any]) -> Call:
         return lambda: call(*sets[next(turns)])
@@ -188,9 +178,8 @@ def prepare_tensor(torch: Any, shape: tuple[int, int, int]) -> dict[str, Call]:
         UNFUSED: of(lambda a, b, bias: torch.relu(torch.addmm(bias, a, b))),
         MMA: of(lambda a, b, bias: matmul_mma(a, b, bias, relu=True, out=out)),
     }
-    if torch.cuda.get_device_capability() == (9, 0):
-        calls[WGMMA] = of(lambda a, b, bias: wgmma(a, b, bias, relu=True, out=out))
-        calls[PLAIN] = of(lambda a, b, bias: wgmma(a, b, out=out))
+    calls[OURS] = of(lambda a, b, bias: matmul_epilogue(a, b, bias, relu=True, out=out))
+    calls[PLAIN] = of(lambda a, b, bias: matmul_epilogue(a, b, out=out))
     plain = (MM, PLAIN)
     for name, call in calls.items():
         for i in range(SETS):
@@ -207,17 +196,21 @@ def prepare_tensor(torch: Any, shape: tuple[int, int, int]) -> dict[str, Call]:
     return calls
 
 
-def time_tensor(result: Result, torch: Any, shape: tuple[int, int, int], rounds: int) -> dict[str, list[float]]:
-    """All rows of one shape."""
-    m, n, k = shape
-    contenders = prepare_tensor(torch, shape)
+def timed(torch: Any, contenders: dict[str, Call], shape: tuple[int, int, int], rounds: int) -> dict[str, list[float]]:
+    """Times of all, once the device is warm; several calls in one where one is short."""
     begin = time.perf_counter()
     while time.perf_counter() - begin < WARM_S:
         for _ in range(4):
-            contenders[LT]()
+            next(iter(contenders.values()))()
         torch.cuda.synchronize()
     event = lambda: torch.cuda.Event(enable_timing=True)  # noqa: E731
-    times = time_events(contenders, event, rounds=rounds, calls=max(1, min(200, int(1e12 / (2 * m * n * k)))))
+    return time_events(contenders, event, rounds=rounds, calls=max(1, min(200, int(1e12 / (2 * math.prod(shape))))))
+
+
+def time_tensor(result: Result, torch: Any, shape: tuple[int, int, int], rounds: int) -> dict[str, list[float]]:
+    """All rows of one shape."""
+    m, n, k = shape
+    times = timed(torch, prepare_tensor(torch, shape), shape, rounds)
     rows = []
     for name, values in times.items():
         row = summary(f"{m} x {n} x {k} bfloat16: {name}", values, "ms")
@@ -233,13 +226,12 @@ def time_tensor(result: Result, torch: Any, shape: tuple[int, int, int], rounds:
 def tensor_product(
     result: Result, torch: Any, shape: tuple[int, int, int], goals: tuple[float, float], rounds: int
 ) -> None:
-    """One shape and its goals: G1 to G3 against the fused peer, G4 against our own product, G8 for mma.sync."""
+    """One shape and its goals: G1 to G3 against the fused peer, G8 for mma.sync."""
     times = time_tensor(result, torch, shape, rounds)
     name = " x ".join(map(str, shape)) + " bfloat16"
     wanted = [(MMA, LT, 1 / 0.56, False), (MMA, LT, 1 / 0.62, True)]
-    if WGMMA in times:
-        wanted += [(WGMMA, LT, goals[0], False), (WGMMA, LT, goals[1], True), (WGMMA, UNFUSED, 1.0, False)]
-        wanted += [(WGMMA, PLAIN, 1.01, True)]
+    if torch.cuda.get_device_capability() == (9, 0):
+        wanted += [(OURS, LT, goals[0], False), (OURS, LT, goals[1], True), (OURS, UNFUSED, 1.0, False)]
     for ours, peer, limit, stretch in wanted:
         found = ratio(times[ours], times[peer])
         result.goals.append(Goal(f"{name}: {ours} / {peer}", found.worse, round(limit, 4), stretch))
@@ -250,14 +242,85 @@ def sweep(result: Result, torch: Any, rounds: int) -> None:
     ratios = []
     for shape in (*TENSOR, *SWEEP):
         times = time_tensor(result, torch, shape, min(rounds, 9))
-        if WGMMA in times:
-            ratios.append(ratio(times[WGMMA], times[LT]).worse)
-    if ratios:
-        mean = math.exp(statistics.fmean(map(math.log, ratios)))
-        result.goals.append(
-            Goal(f"{len(ratios)} shapes bfloat16: {WGMMA} / {LT}, mean", mean, round(1 / 1.03, 4), True)
-        )
-        result.goals.append(Goal(f"{len(ratios)} shapes bfloat16: the worst", max(ratios), round(1 / 0.97, 4), True))
+        ratios.append(ratio(times[OURS], times[LT]).worse)
+    mean = math.exp(statistics.fmean(map(math.log, ratios)))
+    result.goals.append(Goal(f"{len(ratios)} shapes bfloat16: {OURS} / {LT}, mean", mean, round(1 / 1.03, 4), True))
+    result.goals.append(Goal(f"{len(ratios)} shapes bfloat16: the worst", max(ratios), round(1 / 0.97, 4), True))
+
+
+# every epilogue -------------------------------------------------------------------------------------------------------
+
+GLU = "x / (1 + __expf(-x)) * residual"
+# What is given of bias, residual, row_scale and column_scale (by its first letter), and the compile-time values.
+EPILOGUES: dict[str, tuple[str, dict[str, Any]]] = {
+    "plain": ("", {}),
+    "plain, again": ("", {}),
+    "bias": ("b", {}),
+    "bias, relu": ("b", {"relu": True}),
+    "bias, gelu": ("b", {"epilogue": "gelu"}),
+    "bias, gelu_tanh": ("b", {"epilogue": "gelu_tanh"}),
+    "bias, silu": ("b", {"epilogue": "silu"}),
+    "scale, limits": ("", {"scale": 0.5, "low": -20.0, "high": 20.0}),
+    "row_scale": ("r", {}),
+    "column_scale": ("c", {}),
+    "both scales": ("rc", {}),
+    "residual": ("e", {}),
+    "bias, relu, residual": ("be", {"relu": True}),
+    "an expression": ("", {"expression": "x / (1 + fabsf(x))"}),
+    "an expression of the residual": ("e", {"expression": GLU}),
+    "all": ("berc", {"epilogue": "silu", "scale": 0.5, "high": 20.0}),
+}
+TAXED = ((8192, 8192, 8192), (4096, 4096, 4096), (8192, 8192, 512))
+
+
+def taxes(result: Result, torch: Any, shape: tuple[int, int, int], rounds: int) -> None:
+    """G4: what each epilogue takes, over the product without one."""
+    m, n, k = shape
+    bf16 = torch.bfloat16
+    a, b, bias, residual = (torch.randn(s, device="cuda").to(bf16) for s in ((m, k), (k, n), (n,), (m, n)))
+    rows, columns = torch.rand(m, device="cuda") + 0.5, torch.rand(n, device="cuda") + 0.5
+    out = torch.empty(m, n, device="cuda", dtype=bf16)
+    arrays = {
+        "b": ("bias", bias),
+        "e": ("residual", residual),
+        "r": ("row_scale", rows),
+        "c": ("column_scale", columns),
+    }
+    product = a.double() @ b.double()
+
+    def of(given: str, values: dict[str, Any]) -> Call:
+        operands = dict(arrays[letter] for letter in given)
+        return lambda: matmul_epilogue(a, b, **operands, **values, out=out)
+
+    def finished(given: str, values: dict[str, Any]) -> Any:
+        x = product * values.get("scale", 1.0)
+        x = x * rows[:, None] if "r" in given else x
+        x = x * columns if "c" in given else x
+        x = x + bias if "b" in given else x
+        f, nn = "relu" if values.get("relu") else values.get("epilogue", "identity"), torch.nn.functional
+        if "expression" in values:
+            return nn.silu(x) * residual if "e" in given else x / (1 + x.abs())
+        tanh = lambda v: nn.gelu(v, approximate="tanh")  # noqa: E731
+        known = {"identity": lambda v: v, "relu": torch.relu, "silu": nn.silu, "gelu": nn.gelu, "gelu_tanh": tanh}
+        x = known[f](x) + (residual if "e" in given else 0)
+        return x.clamp(values.get("low", -math.inf), values.get("high", math.inf))
+
+    contenders = {name: of(*epilogue) for name, epilogue in EPILOGUES.items()}
+    for name, call in contenders.items():
+        out.fill_(float("nan"))
+        wanted = finished(*EPILOGUES[name])
+        error = float((call().double() - wanted).norm() / wanted.norm())
+        if not error < 2.5e-3:  # a rounding to bfloat16 is at 1.7e-3; NaN too is wrong
+            raise AssertionError(f"{name} at {shape}: relative error {error}")
+    times = timed(torch, contenders, shape, rounds)
+    name = " x ".join(map(str, shape)) + " bfloat16"
+    shown = [summary(f"{name}: {what}", values, "ms") for what, values in times.items()]
+    print_rows(shown)
+    result.rows += shown
+    for what in EPILOGUES:
+        if what != "plain":
+            found = ratio(times[what], times["plain"])
+            result.goals.append(Goal(f"{name}: {what} / plain", found.worse, 1.01, True))
 
 
 if __name__ == "__main__":
