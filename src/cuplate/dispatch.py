@@ -166,12 +166,8 @@ def same_call(signature: Signature, arrays: Sequence[Any], out: Any, parameters:
     here keeps an array alive.
     """
     given = [*arrays, *([out] if signature.outputs else [])]
-    weak = [_nothing if a is None else weakref.ref(a) for a in given]
+    weak = [None if a is None else weakref.ref(a) for a in given]
     return (*weak, *(_shape_values(a) for a in given), *parameters)
-
-
-def _nothing() -> None:
-    """A weak reference to None."""
 
 
 def _shape_values(array: Any) -> Any:
@@ -192,11 +188,12 @@ def _repeat_lines(signature: Signature, several_devices: bool) -> list[str]:
         ranks["out"] = len(signature.outputs[0].axes)
     values = [p.name for p in signature.parameters]
     fields = [f"_w_{n}" for n in names] + [f"_n_{n}" for n in names] + [f"_v_{n}" for n in values]
-    tests = [f"_w_{n}() is {n}" for n in names]
+    tests = []
     for n in names:
         rank = ranks.get(n, 0)
-        same = f"{n}.ndim == {rank} and len({n}) == _n_{n}" if 1 <= rank <= 2 else f"{n}.shape == _n_{n}"
-        tests.append(f"({n} is None or {same})" if n in optional else same)
+        same = f"_w_{n}() is {n} and "
+        same += f"{n}.ndim == {rank} and len({n}) == _n_{n}" if 1 <= rank <= 2 else f"{n}.shape == _n_{n}"
+        tests.append(f"({n} is None if _w_{n} is None else {same})" if n in optional else same)
     tests += [f"{n} is _v_{n}" for n in values]
     tests += ["stream is None", "not (_more or _unknown or _listeners)"]
     tests += ["_current_device() == _device"] if several_devices else []
@@ -262,7 +259,8 @@ def _plan_key(signature: Signature, aligned: Sequence[tuple[str, int]], several_
     """Python text of the plan key: one flat tuple of what a plan depends on.
 
     Arrays enter by what their library's idiom says; the first by its class too, which keeps the libraries apart.
-    Parameters enter by value and type, since ``True == 1 == 1.0``; floats by their bits.
+    Parameters enter by value and type, since ``True == 1 == 1.0``; floats by their bits. Those that are left out most of
+    the time cost one comparison then.
     """
     parts: list[str] = []
     for i, argument in enumerate(signature.arrays):
@@ -275,7 +273,8 @@ def _plan_key(signature: Signature, aligned: Sequence[tuple[str, int]], several_
             parts.append(facts)
     for p in signature.parameters:
         by_bits = p.kind in ("float", "any", "list") or any(isinstance(value, float) for value in p.allowed)
-        parts.append(f"_value_key({p.name})" if by_bits else f"{p.name}.__class__, {p.name}")
+        value = f"_value_key({p.name})" if by_bits else f"{p.name}.__class__, {p.name}"
+        parts.append(f"None if {p.name} is None else ({value})" if p.nullable and p.default is None else value)
     if several_devices:
         parts.append(f"{idiom.current_device}()")
     return ", ".join(parts) + "," if parts else "()"  # neither arrays nor parameters: one plan

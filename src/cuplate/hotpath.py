@@ -247,10 +247,13 @@ class HotPath:
         )
 
     def _aligned_outputs(self) -> tuple[tuple[str, int], ...]:
-        """What is asked of outputs: the plans of this path are of outputs that fulfil it, as fresh ones do."""
+        """What is asked of outputs: the plans of this path are of outputs that fulfil it, as fresh ones do.
+
+        The largest for each, which all others divide where they are powers of two.
+        """
         outputs = {o.name for o in self.signature.outputs}
         asked = [(f.array, f.value) for f in self._facts if f.name == "aligned" and f.value and f.array in outputs]
-        return tuple(sorted(asked))
+        return tuple(sorted(pair for pair in asked if not any(_implies(other, pair) for other in asked)))
 
     def _shape(self, call: Call, plan: Plan, recipes: tuple[Recipe, ...]) -> RunnerShape:
         return RunnerShape(
@@ -276,6 +279,11 @@ class HotPath:
             facts = (shape, owner.dtype(dtype), product(shape) * DTYPES[dtype].itemsize)
             sized[name] = (*facts, packed_strides(shape)) if idiom is TORCH else facts
         return sized
+
+
+def _implies(one: tuple[str, int], other: tuple[str, int]) -> bool:
+    """Whether an alignment that is larger says all that another one of the same array does."""
+    return one[0] == other[0] and one[1] > other[1] and one[1] % other[1] == 0
 
 
 def _keep(entry: Entry[Any], *scratch: Any) -> None:
