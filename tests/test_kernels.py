@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cuplate import ArraySpec, ParameterError
+from cuplate import ArraySpec, ParameterError, config
 from cuplate.kernels import matmul_epilogue
 from tests.doubles import install
 
@@ -69,3 +69,94 @@ def test_the_reference_is_the_definition() -> None:
     assert np.allclose(matmul_epilogue.reference(a, b, bias), a @ b + bias)
     assert np.allclose(matmul_epilogue.reference(a, b, bias, relu=True), np.maximum(a @ b + bias, 0))
     assert np.allclose(matmul_epilogue.reference(a, b, bias, epilogue="relu"), np.maximum(a @ b + bias, 0))
+
+
+# every epilogue ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("dtype", "order", "given"),
+    [
+        ("float32", "C", {"epilogue": "gelu", "scale": 0.5}),
+        ("float32", "F", {"expression": "row < column ? x : 0.5 * residual", "low": -1.0, "high": 2.0}),
+        ("float16", "F", {"epilogue": "gelu_tanh", "scale": 2.0, "high": 3.0}),
+        ("bfloat16", "C", {"epilogue": "silu", "low": 0.0}),
+    ],
+    ids=str,
+)
+def test_every_operand_enters_where_it_should(dtype: str, order: Any, given: dict[str, Any]) -> None:
+    """On the CPU backend with all checks on, in each dtype and order of `b`, against the reference in float64."""
+    kind: Any = dtype if dtype != "bfloat16" else pytest.importorskip("ml_dtypes").bfloat16
+    rng = np.random.default_rng(3)
+    shapes = {"a": (33, 21), "b": (21, 18), "bias": (18,), "residual": (33, 18)}
+    arrays: dict[str, Any] = {n: rng.standard_normal(s).astype(kind) for n, s in shapes.items()}
+    arrays["b"] = np.asarray(arrays["b"], order=order)
+    arrays |= {n: rng.random(s, dtype=np.float32) for n, s in (("row_scale", 33), ("column_scale", 18))}
+    with config.scope(cpu_check="full"):
+        got = matmul_epilogue(**arrays, **given)
+    wanted = matmul_epilogue.reference(**{n: x.astype(np.float64) for n, x in arrays.items()}, **given)
+    step = {"float32": 2.0**-21, "float16": 2.0**-10, "bfloat16": 2.0**-7}[dtype]
+    assert got.dtype == kind and (np.abs(got.astype(np.float64) - wanted) <= step * (np.abs(wanted) + 1)).all()
+
+
+def test_the_order_of_an_epilogue_is_the_one_that_is_documented() -> None:
+    """``clip(f(scale * row_scale * column_scale * (a @ b) + bias) + residual, low, high)``, by hand."""
+    a, b = np.array([[2.0]]), np.array([[3.0]])
+    call = {"bias": np.array([-30.0]), "residual": np.array([[5.0]])}
+    scales = {"row_scale": np.array([2.0]), "column_scale": np.array([0.5])}
+    assert matmul_epilogue.reference(a, b, **call, **scales, scale=10.0).item() == 60 - 30 + 5
+    assert matmul_epilogue.reference(a, b, **call, **scales, scale=-10.0, relu=True).item() == 0 + 5
+    assert matmul_epilogue.reference(a, b, **call, **scales, scale=10.0, high=4.0, low=3.0).item() == 4
+    product = {"expression": "x * residual"}  # where a text names the residual, it is not added
+    assert matmul_epilogue.reference(a, b, **call, **product).item() == (6 - 30) * 5
+    assert matmul_epilogue.reference(a, b, **call, expression="fmaxf(x + residual, 0.0f)").item() == 0
+    assert matmul_epilogue.reference(a, b, **call, expression="x - 1.0f").item() == 6 - 30 - 1 + 5
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"expression": "x * residual"}, "'residual' not in expression"),
+        ({"expression": "x", "relu": True}, "relu == None"),
+        ({"expression": "x", "epilogue": "silu"}, "epilogue == None"),
+        ({"expression": "x; y"}, "';' is not part of one"),
+        ({"expression": 3}, "expression = 3 (int) is not allowed"),
+        ({"epilogue": "gleu"}, "'gelu'"),
+    ],
+    ids=str,
+)
+def test_an_epilogue_that_makes_no_sense_is_refused(given: dict[str, Any], said: str) -> None:
+    """Before anything is rendered."""
+    with pytest.raises(ParameterError) as caught:
+        key(**given)
+    assert said in str(caught.value)
+
+
+def test_what_is_not_given_is_not_in_the_kernel() -> None:
+    """Neither its name nor an instruction: a bare product is the same text whichever way it is said."""
+    spec = ArraySpec((64, 64))
+    bare = matmul_epilogue.inspect(spec, spec, arch="sm_90", tile=16)
+    for name in ("bias[", "residual[", "at_least", "at_most", "x *=", "x +="):
+        assert name not in bare.source
+    same = matmul_epilogue.inspect(spec, spec, None, None, None, None, arch="sm_90", tile=16, epilogue="identity")
+    assert same.key == bare.key
+    rows = ArraySpec((64,))
+    every = matmul_epilogue.inspect(spec, spec, rows, spec, rows, rows, arch="sm_90", tile=16, scale=2.0, high=1.0)
+    wanted = [
+        "x *= (float)2.0;",
+        "x *= row_scale;",
+        "x *= column_scale;",
+        "x += bias;",
+        "x += residual;",
+        "x = at_most(",
+    ]
+    places = [every.source.index(text) for text in wanted]
+    assert places == sorted(places)
+
+
+def test_16_bit_floats_before_sm_80_are_refused() -> None:
+    """Their conversion is an instruction of sm_80; float32 runs there."""
+    half = ArraySpec((64, 64), "float16")
+    with pytest.raises(ParameterError, match="arch >= 80"):
+        matmul_epilogue.inspect(half, half, arch="sm_75")
+    assert matmul_epilogue.inspect(ArraySpec((64, 64)), ArraySpec((64, 64)), arch="sm_75").variant == "matmul_epilogue"

@@ -169,6 +169,10 @@ class _Reader:
                 spelled = _literal(spelled)
                 if spelled.isdigit() and int(spelled) >= 2**31:
                     self.fail("an integer beyond 2**31 - 1", place, try_=f"{spelled}.0f")
+            if self.tokens and spelled in ("+", "-") and self.tokens[-1] == ("sign", spelled, place - 1):
+                self.fail(
+                    f"{spelled * 2!r} is not part of one", place - 1, try_=f"{spelled} {spelled}"
+                )  # in C++ a change
             self.tokens.append((kind, spelled, place))
             parts.append(self.source[at:place] + spelled)
             at = match.end()
@@ -233,8 +237,6 @@ class _Reader:
             self.depth += 1
             if self.depth > _MAX_DEPTH:
                 self.fail(f"more than {_MAX_DEPTH} levels of nesting", place)
-            if self.peek()[1] == sign:  # -- and ++ are other operators in C++
-                self.fail(f"{sign * 2!r} is not part of one", place, try_=f"{sign}({sign}x)")
             node = self.unary()
             self.depth -= 1
             if sign == "!":
@@ -266,6 +268,8 @@ class _Reader:
         return _Node("float" if name in language.floats else "int", lambda v: v[name])
 
     def call(self, name: str, place: int) -> _Node:
+        if name in (*self.language.floats, *self.language.integers):
+            self.fail(f"{name} is a value and cannot be called", place)
         if name not in FUNCTIONS:
             self.unknown(name, place)
         count, compute = FUNCTIONS[name]
