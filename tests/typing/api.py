@@ -17,7 +17,7 @@ from cuplate import Array, ArraySpec, CacheInfo, CuplateError, Inline, Options, 
 from cuplate.autotune.tuned import Tuned
 from cuplate.cache import EffectivePolicy
 from cuplate.cubin import Cubin
-from cuplate.kernels import matmul_epilogue
+from cuplate.kernels import matmul_epilogue, matmul_wgmma, matmul_wgmma_wide
 from cuplate.report import Report
 
 Host = npt.NDArray[np.float32]
@@ -115,6 +115,9 @@ def readme(x: Device, y: Device) -> None:
     assert_type(convolve(x, y), Device)
     assert_type(sgemm(x, y, 2.0), Device)
     assert_type(matmul_epilogue(x, x, y, relu=True), Device)
+    assert_type(matmul_epilogue(x, x, residual=x, row_scale=y, expression="x / (1 + fabsf(x))", high=6.0), Device)
+    assert_type(matmul_wgmma(x, x, y, epilogue="gelu"), Device)
+    assert_type(matmul_wgmma_wide(x, x, tile_n=128, cluster=1), Device)
 
 
 @specialize(Inline("..."), tiles={"N": "tile"})

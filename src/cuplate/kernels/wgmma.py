@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from collections.abc import Callable
+from types import FunctionType
+from typing import Any, Literal, TypeVar, cast
 
 from jaxtyping import Float32
 
@@ -14,6 +16,8 @@ from cuplate.tensor_map import TensorMap
 from cuplate.typing import Array
 
 __all__ = ["matmul_wgmma", "matmul_wgmma_small", "matmul_wgmma_wide"]
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 TILES = "cdiv(M, tile_m * cluster) * cdiv(N, tile_n)"
 MAPS = {
@@ -50,80 +54,81 @@ def _time(tile_m: int, tile_n: int, cluster: int, percent: int) -> str:
 WIDE, MIDDLE, SMALL = _time(128, 192, 2, 100), _time(128, 128, 1, 102), _time(64, 128, 1, 125)
 
 
-def _product(name: str, when: Any, m: Any, n: Any, ring: Any, blocks: Any) -> Any:
-    """The function of that name, with other defaults of its tile."""
+def _product(
+    a: ShortFloat[Array, "M K"],
+    b: ShortFloat[Array, "K N"],
+    bias: ShortFloat[Array, " N"] | None = None,
+    residual: ShortFloat[Array, "M N"] | None = None,
+    row_scale: Float32[Array, " M"] | None = None,
+    column_scale: Float32[Array, " N"] | None = None,
+    *,
+    epilogue: Activation | None = None,
+    relu: bool | None = None,
+    expression: Expression | None = None,
+    scale: float | None = None,
+    low: float | None = None,
+    high: float | None = None,
+    tile_m: Literal[64, 128, 256] = 128,
+    tile_n: Literal[64, 128, 192, 256] = 128,
+    stages: Literal[2, 3, 4, 5, 6, 7, 8] = 6,
+    cluster: Literal[1, 2] = 1,
+    group_m: Literal[4, 8, 16] = 8,
+    schedule: Literal["pingpong", "cooperative"] = "pingpong",
+    out: ShortFloat[Array, "M N"] | None = None,
+    stream: Any = None,
+) -> ShortFloat[Array, "M N"]:
+    """Return what `matmul_epilogue` does in bfloat16 or float16, by wgmma and TMA, on sm_90 alone.
 
-    def matmul_wgmma(
-        a: ShortFloat[Array, "M K"],
-        b: ShortFloat[Array, "K N"],
-        bias: ShortFloat[Array, " N"] | None = None,
-        residual: ShortFloat[Array, "M N"] | None = None,
-        row_scale: Float32[Array, " M"] | None = None,
-        column_scale: Float32[Array, " N"] | None = None,
-        *,
-        epilogue: Activation | None = None,
-        relu: bool | None = None,
-        expression: Expression | None = None,
-        scale: float | None = None,
-        low: float | None = None,
-        high: float | None = None,
-        tile_m: Literal[64, 128, 256] = m,
-        tile_n: Literal[64, 128, 192, 256] = n,
-        stages: Literal[2, 3, 4, 5, 6, 7, 8] = ring,
-        cluster: Literal[1, 2] = blocks,
-        group_m: Literal[4, 8, 16] = 8,
-        schedule: Literal["pingpong", "cooperative"] = "pingpong",
-        out: ShortFloat[Array, "M N"] | None = None,
-        stream: Any = None,
-    ) -> ShortFloat[Array, "M N"]:
-        """Return ``clip(epilogue(a @ b + bias), low, high)`` in bfloat16 or float16, by wgmma and TMA.
+    Parameters
+    ----------
+    a : float16 or bfloat16, shape (M, K)
+        Rows without gaps inside, each 16-byte aligned (K a multiple of 8, or padded rows); K is 1 or more.
+    b : dtype of `a`, shape (K, N), row-major or column-major
+        Aligned as `a`: N a multiple of 8 if row-major, K if column-major.
+    residual : dtype of `a`, shape (M, N), optional
+        Aligned as `a`: N a multiple of 8, or padded rows.
+    bias, row_scale, column_scale, epilogue, relu, expression, scale, low, high
+        As for `matmul_epilogue`.
+    tile_m, tile_n, stages, cluster, group_m, schedule
+        As the template says. By their defaults there are three functions: `matmul_wgmma` (128 x 128),
+        `matmul_wgmma_wide` (128 x 192, in clusters of two) and `matmul_wgmma_small` (64 x 128).
+    out : dtype of `a`, shape (M, N), row-major, 16-byte aligned, N a multiple of 8, optional
+        Where the result goes; allocated when None.
+    stream : stream, optional
+        Default the current stream of the library that owns the arrays.
 
-        For sm_90 alone. This text has not been run on a GPU yet, and `matmul_epilogue` does not choose it.
-
-        Parameters
-        ----------
-        a : float16 or bfloat16, shape (M, K)
-            Rows without gaps inside, each 16-byte aligned (K a multiple of 8, or padded rows); K is 1 or more.
-        b : dtype of `a`, shape (K, N), row-major or column-major
-            Aligned as `a`: N a multiple of 8 if row-major, K if column-major.
-        bias : dtype of `a`, shape (N,), optional
-        epilogue : {"identity", "relu", "gelu", "gelu_tanh", "silu"}, optional
-            ``"gelu"`` is ``x * (1 + erf(x / sqrt(2))) / 2``, ``"gelu_tanh"`` its usual approximation; identity when
-            neither this nor `relu` is given.
-        relu : bool, optional
-            Short spelling: True is ``epilogue="relu"``, False is ``epilogue="identity"``. Both at odds are an error.
-        low, high : float, optional
-            Limits of the result. Compile time: each value is a kernel of its own.
-        tile_m, tile_n, stages, cluster, group_m, schedule
-            As the template says. By their defaults there are three functions: `matmul_wgmma` (128 x 128),
-            `matmul_wgmma_wide` (128 x 192, in clusters of two) and `matmul_wgmma_small` (64 x 128).
-        out : dtype of `a`, shape (M, N), row-major, 16-byte aligned, N a multiple of 8, optional
-            Where the result goes; allocated when None.
-        stream : stream, optional
-            Default the current stream of the library that owns the arrays.
-
-        Returns
-        -------
-        array, dtype of `a`, shape (M, N)
-            Summed in float32 by the tensor cores, which round each sum towards zero; rounded to nearest once.
-        """
-        return finish(a @ b, bias, residual, row_scale, column_scale, epilogue, relu, expression, scale, low, high)
-
-    matmul_wgmma.__name__ = matmul_wgmma.__qualname__ = name
-    return specialize(
-        "matmul_wgmma.cu.j2",
-        options=Options(arch_specific=True),
-        # The fewest clusters that need no more rounds: multiprocessors that would only have waited leave their power
-        # to the others.
-        grid=f"cluster * cdiv({TILES}, cdiv({TILES}, sm_count // cluster))",
-        block=384,
-        shared_bytes=SHARED_BYTES,
-        tensor_maps=MAPS,
-        require=REQUIRE,
-        when=when,
-    )(matmul_wgmma)
+    Returns
+    -------
+    array, dtype of `a`, shape (M, N)
+        Summed in float32 by the tensor cores, which round each sum towards zero; rounded to nearest once.
+    """
+    return finish(a @ b, bias, residual, row_scale, column_scale, epilogue, relu, expression, scale, low, high)
 
 
-matmul_wgmma_wide = _product("matmul_wgmma_wide", f"{WIDE} <= min({MIDDLE}, {SMALL})", 128, 192, 4, 2)
-matmul_wgmma_small = _product("matmul_wgmma_small", f"{SMALL} < min({WIDE}, {MIDDLE})", 64, 128, 8, 1)
-matmul_wgmma = _product("matmul_wgmma", (), 128, 128, 6, 1)
+def _named(function: F, name: str, **defaults: Any) -> F:
+    """The function under another name, with other defaults of its parameters."""
+    it: Any = function
+    copy: Any = FunctionType(it.__code__, it.__globals__, name, it.__defaults__)
+    copy.__kwdefaults__ = it.__kwdefaults__ | defaults
+    copy.__annotations__, copy.__doc__ = it.__annotations__, it.__doc__
+    return cast("F", copy)
+
+
+KEYWORDS: Any = {
+    "options": Options(arch_specific=True),
+    # The fewest clusters that need no more rounds: multiprocessors that would only have waited leave their power to the
+    # others.
+    "grid": f"cluster * cdiv({TILES}, cdiv({TILES}, sm_count // cluster))",
+    "block": 384,
+    "shared_bytes": SHARED_BYTES,
+    "tensor_maps": MAPS,
+    "require": REQUIRE,
+}
+TEMPLATE = "matmul_wgmma.cu.j2"
+matmul_wgmma_wide = specialize(TEMPLATE, when=f"{WIDE} <= min({MIDDLE}, {SMALL})", **KEYWORDS)(
+    _named(_product, "matmul_wgmma_wide", tile_n=192, stages=4, cluster=2)
+)
+matmul_wgmma_small = specialize(TEMPLATE, when=f"{SMALL} < min({WIDE}, {MIDDLE})", **KEYWORDS)(
+    _named(_product, "matmul_wgmma_small", tile_m=64, stages=8)
+)
+matmul_wgmma = specialize(TEMPLATE, **KEYWORDS)(_named(_product, "matmul_wgmma"))
