@@ -89,6 +89,7 @@ def failed(text: str, **values: object) -> ExpressionError:
         ("2 ** 10 + (1 << 4) - (256 >> 4)", 1024),
         ("6 & 3 | 8 ^ 1", 2 | 9),
         ("~0", -1),
+        ("'as' in mode and 'x' not in mode", True),
         ("True + 1", 2),
         ("16 <= tile < 32", True),
         ("16 < tile < 32", False),
@@ -251,6 +252,7 @@ def test_refused_at_decoration(text: object, summary: str, advice: str | None) -
         ("N * alpha", "* of 0.5: arithmetic is on integers"),
         ("mode + 1", "+ of 'fast': arithmetic is on integers"),
         ("mode < 3", "'fast' < 3: these kinds have no order"),
+        ("'as' in tile", "'as' in 16: 16 is no text"),
         ("bias.stride(0)", "the array bias was not given"),
     ],
 )

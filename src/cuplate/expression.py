@@ -595,7 +595,8 @@ def _compared(node: ast.expr, symbol: str, function: Callable[[Any, Any], bool],
     try:
         return bool(function(left, right))
     except TypeError:
-        raise _Failure(node, f"{_shown(left)} {symbol} {_shown(right)}: these kinds have no order") from None
+        why = f"{_shown(right)} is no text" if "in" in symbol else "these kinds have no order"
+        raise _Failure(node, f"{_shown(left)} {symbol} {_shown(right)}: {why}") from None
 
 
 def _exact(value: object) -> str | None:

@@ -50,20 +50,32 @@ def matmul_epilogue(
     out: Real[Array, "M N"] | None = None,
     stream: Any = None,
 ) -> Real[Array, "M N"]:
-    """Return ``epilogue(a @ b + bias)``, summed in float32.
+    """Return ``clip(f(scale * row_scale * column_scale * (a @ b) + bias) + residual, low, high)``.
+
+    What is not given is not in the kernel. On a GPU from sm_80 on the kernel is chosen by dtype, sizes, alignment and
+    architecture; ``matmul_epilogue.inspect(a, b)`` says which one it is, and why.
 
     Parameters
     ----------
     a : float32, float16 or bfloat16, shape (M, K), row-major
-    b : dtype of `a`, shape (K, N), row-major, or column-major where a variant takes it
+    b : dtype of `a`, shape (K, N), row-major or column-major
     bias : dtype of `a`, shape (N,), optional
+    residual : dtype of `a`, shape (M, N), row-major, optional
+        Not in the memory of `out`.
+    row_scale, column_scale : float32, shape (M,) and (N,), optional
+        One factor for each row and column, also of 16-bit products: what a quantised array is multiplied by.
     tile : {16, 32}
-        Edge of the square tile that a block computes; `tile` squared threads a block. Given, it means the tiled kernel;
-        left out, a faster kernel runs on a GPU from sm_80 on: `matmul_simt` in float32, one on tensor cores otherwise.
+        Edge of the square tile that a block computes; `tile` squared threads a block. Given, it means the tiled kernel.
     epilogue : {"identity", "relu", "gelu", "gelu_tanh", "silu"}, optional
-        What is applied to ``a @ b + bias``; identity when neither this nor `relu` is given.
+        The function f: ``"gelu"`` is ``x * (1 + erf(x / sqrt(2))) / 2``, ``"gelu_tanh"`` its usual approximation;
+        identity when neither this, `relu` nor `expression` is given.
     relu : bool, optional
         Short spelling: True is ``epilogue="relu"``, False is ``epilogue="identity"``. Both at odds are an error.
+    expression : str, optional
+        The function f as C++ of one float ``x``: ``"x / (1 + fabsf(x))"``. It may name ``row`` and ``column``, integers,
+        and ``residual``, which is then not added. See docs/kernels.md for its grammar.
+    scale, low, high : float, optional
+        A factor and limits. Compile time: each value is a kernel of its own.
     out : dtype of `a`, shape (M, N), row-major, optional
         Where the result goes; allocated when None.
     stream : stream, optional
@@ -72,12 +84,13 @@ def matmul_epilogue(
     Returns
     -------
     array, dtype of `a`, shape (M, N)
-        Of the arrays' own library. An empty product (K = 0) is `bias` and the epilogue alone.
+        Of the arrays' own library. An empty product (K = 0) is zero before its epilogue.
 
     Notes
     -----
-    In float32 sums run in order of k; against float64 the error of ``c[i, j]`` is at most about
-    ``K * 2**-24 * sum_k |a[i, k] * b[k, j]|``. Tensor cores round each sum towards zero;
-    16-bit results are rounded once.
+    All is computed in float32, and a 16-bit result is rounded once. In float32 sums run in order of k, and never in
+    TF32; against float64 the error of ``c[i, j]`` is at most about ``K * 2**-24 * sum_k |a[i, k] * b[k, j]|``. Tensor
+    cores round each sum towards zero. Into 16 bits ``"gelu"`` is a polynomial and an exponential, within 2**-14 of it or
+    2**-22. ReLU and limits keep NaN.
     """
     return finish(a @ b, bias, residual, row_scale, column_scale, epilogue, relu, expression, scale, low, high)

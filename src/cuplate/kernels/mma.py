@@ -68,22 +68,14 @@ def matmul_mma(
     out: ShortFloat[Array, "M N"] | None = None,
     stream: Any = None,
 ) -> ShortFloat[Array, "M N"]:
-    """Return ``clip(epilogue(a @ b + bias), low, high)`` in bfloat16 or float16, by mma.sync and cp.async.
-
-    This text has not been run on a GPU yet, and `matmul_epilogue` does not choose it.
+    """Return what `matmul_epilogue` does in bfloat16 or float16, by mma.sync and cp.async.
 
     Parameters
     ----------
     a : float16 or bfloat16, shape (M, K), row-major, 16-byte aligned, K a multiple of 8
     b : dtype of `a`, shape (K, N), row-major (N a multiple of 8) or column-major (of 2), 16-byte aligned
-    bias : dtype of `a`, shape (N,), optional
-    epilogue : {"identity", "relu", "gelu", "gelu_tanh", "silu"}, optional
-        ``"gelu"`` is ``x * (1 + erf(x / sqrt(2))) / 2``, ``"gelu_tanh"`` its usual approximation; identity when neither
-        this nor `relu` is given.
-    relu : bool, optional
-        Short spelling: True is ``epilogue="relu"``, False is ``epilogue="identity"``. Both at odds are an error.
-    low, high : float, optional
-        Limits of the result. Compile time: each value is a kernel of its own.
+    bias, residual, row_scale, column_scale, epilogue, relu, expression, scale, low, high
+        As for `matmul_epilogue`.
     tile_m, tile_n, tile_k, warp_m, warp_n, stages, group_m, vec
         As the template says; the defaults were the fastest of a prototype of this text on an H200.
     out : dtype of `a`, shape (M, N), row-major, 4-byte aligned, optional
@@ -94,8 +86,7 @@ def matmul_mma(
     Returns
     -------
     array, dtype of `a`, shape (M, N)
-        Summed in float32 by the tensor cores, which round each sum towards zero; rounded to nearest once. An empty
-        product (K = 0) is the epilogue of `bias`.
+        Summed in float32 by the tensor cores, which round each sum towards zero; rounded to nearest once.
     """
     return finish(a @ b, bias, residual, row_scale, column_scale, epilogue, relu, expression, scale, low, high)
 
@@ -126,8 +117,5 @@ def matmul_mma_ragged(
     out: ShortFloat[Array, "M N"] | None = None,
     stream: Any = None,
 ) -> ShortFloat[Array, "M N"]:
-    """Return what `matmul_mma` does, for any K, N and alignment: one element is read after the other.
-
-    This text has not been run on a GPU yet, and `matmul_epilogue` does not choose it.
-    """
+    """Return what `matmul_mma` does, for any K, N and alignment: one element is read after the other."""
     return finish(a @ b, bias, residual, row_scale, column_scale, epilogue, relu, expression, scale, low, high)

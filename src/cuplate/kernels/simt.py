@@ -61,14 +61,13 @@ def matmul_simt(
     out: Float32[Array, "M N"] | None = None,
     stream: Any = None,
 ) -> Float32[Array, "M N"]:
-    """Return ``epilogue(a @ b + bias)`` in float32, register-blocked; `b` in rows of whole 16 bytes.
+    """Return what `matmul_epilogue` does in float32, register-blocked; `b` in rows of whole 16 bytes.
 
     Parameters
     ----------
     a : float32, shape (M, K), row-major
     b : float32, shape (K, N), row-major, 16-byte aligned, N a multiple of 4
-    bias : float32, shape (N,), optional
-    epilogue, relu
+    bias, residual, row_scale, column_scale, epilogue, relu, expression, scale, low, high
         As for `matmul_epilogue`.
     tile_m, tile_n, warp_m, warp_n, tile_k, stages, group_m, vec
         As the template says; the defaults are the fastest that were measured on an H200.
