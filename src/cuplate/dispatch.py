@@ -71,7 +71,7 @@ def dispatcher(
         Becomes the function's globals. Read on the hot path: ``_plans`` (plan key to plan), ``_cold``, ``_missing``,
         ``_again``, ``_listeners``, ``_value_key``, and what the idioms name.
     aligned : sequence of (str, int)
-        Array arguments whose alignment (bytes) the kernel asks for; the answers are in the key.
+        Array arguments, and a single output, whose alignment (bytes) the kernel asks for; the answers are in the key.
     several_devices : bool
         True puts the arrays' devices and the current one into the key; with one GPU they cannot differ.
     repeats : bool
@@ -249,8 +249,8 @@ def key_function(
     several_devices: bool,
     idiom: Idiom = CUPY,
 ) -> FunctionType:
-    """A function of all arguments and parameters that gives the plan key which `dispatcher` looks up."""
-    names = [*(a.name for a in signature.arguments), *(p.name for p in signature.parameters)]
+    """A function of all arguments, parameters and ``out`` that gives the plan key which `dispatcher` looks up."""
+    names = [*(a.name for a in signature.arguments), *(p.name for p in signature.parameters), "out=None"]
     text = f"def _key_of({', '.join(names)}):\n    return {_plan_key(signature, aligned, several_devices, idiom)}\n"
     return _make(text, "_key_of", namespace)
 
@@ -275,6 +275,10 @@ def _plan_key(signature: Signature, aligned: Sequence[tuple[str, int]], several_
         by_bits = p.kind in ("float", "any", "list") or any(isinstance(value, float) for value in p.allowed)
         value = f"_value_key({p.name})" if by_bits else f"{p.name}.__class__, {p.name}"
         parts.append(f"None if {p.name} is None else ({value})" if p.nullable and p.default is None else value)
+    if len(signature.outputs) == 1:  # of more, given ones are not for this path, and fresh ones are aligned
+        sizes = [size for name, size in aligned if name == signature.outputs[0].name]
+        most = [size for size in sizes if not any(other > size and other % size == 0 for other in sizes)]
+        parts += [f"0 if out is None else {idiom.pointer('out')} % {size}" for size in most]
     if several_devices:
         parts.append(f"{idiom.current_device}()")
     return ", ".join(parts) + "," if parts else "()"  # neither arrays nor parameters: one plan
@@ -300,7 +304,7 @@ class RunnerShape:
         Array arguments that the kernel writes.
     pairs : tuple of (str, int)
         Given arrays of complex numbers and their element size, bytes: a view of floats may start between two of them,
-        where a GPU cannot load the pair. And outputs of which an alignment is asked.
+        where a GPU cannot load the pair.
     """
 
     recipes: tuple[tuple[str, str], ...]

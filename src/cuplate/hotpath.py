@@ -138,7 +138,8 @@ class HotPath:
             self._shapes[run] = shape
         names = (*(a.name for a in self.signature.arguments), *(p.name for p in self.signature.parameters))
         left_out = self._asked - call.given
-        key = self._keys[idiom](*(MISSING if n in left_out else call.values[n] for n in names))
+        values = [MISSING if n in left_out else call.values[n] for n in names]
+        key = self._keys[idiom](*values, call.values["out"])
         first = call.values[self.signature.arrays[0].name]  # of the arrays: a scalar may stand before it
         head = (run, entry, config, entry.value.kernel, type(first))
         if len(self.plans) >= PLANS:
@@ -192,16 +193,15 @@ class HotPath:
         return (*same, device, entry, config, kernel, tuple(before), pointer, tuple(after), make_out)
 
     def _idiom(self, call: Call) -> Idiom | None:
-        """Whose idiom says all about this call: packed arrays of one library, no fact asked of an output."""
+        """Whose idiom says all about this call: packed arrays of one library."""
         arrays = self.signature.arrays
         if not arrays or arrays[0].optional or call.owner is None:
             return None
         if any(a is not None and a.size == 0 for a in call.arrays.values()):
             return None  # CuPy's key says nothing of an empty array's other axes
-        for name, size in self._aligned_outputs():
-            place = call.arrays.get(name)
-            if not place.aligned(size) if place is not None else size > FRESH_ALIGNMENT:
-                return None
+        outputs = {o.name for o in self.signature.outputs}
+        if any(name in outputs and size > FRESH_ALIGNMENT for name, size in self._aligned()):
+            return None
         given = [call.values[a.name] for a in arrays if call.arrays[a.name] is not None] + list(call.outputs.values())
         owner: Any = call.owner
         idiom = IDIOMS.get(owner.name)
@@ -241,19 +241,11 @@ class HotPath:
         return True
 
     def _aligned(self) -> tuple[tuple[str, int], ...]:
-        names = {a.name for a in self.signature.arrays}
+        """The alignments that are asked, of outputs too."""
+        names = {a.name for a in (*self.signature.arrays, *self.signature.outputs)}
         return tuple(
             sorted((f.array, f.value) for f in self._facts if f.name == "aligned" and f.value and f.array in names)
         )
-
-    def _aligned_outputs(self) -> tuple[tuple[str, int], ...]:
-        """What is asked of outputs: the plans of this path are of outputs that fulfil it, as fresh ones do.
-
-        The largest for each, which all others divide where they are powers of two.
-        """
-        outputs = {o.name for o in self.signature.outputs}
-        asked = [(f.array, f.value) for f in self._facts if f.name == "aligned" and f.value and f.array in outputs]
-        return tuple(sorted(pair for pair in asked if not any(_implies(other, pair) for other in asked)))
 
     def _shape(self, call: Call, plan: Plan, recipes: tuple[Recipe, ...]) -> RunnerShape:
         return RunnerShape(
@@ -264,10 +256,7 @@ class HotPath:
             scratch=tuple(name for name, _, _ in plan.scratch),
             present=tuple(a.name for a in self.signature.arrays if call.arrays[a.name] is not None),
             written=tuple(n for n in self.binding.mutates if call.arrays[n] is not None),
-            pairs=(
-                *((n, DTYPES[d].itemsize) for n, d in call.solved.dtypes.items() if d.startswith("complex")),
-                *self._aligned_outputs(),
-            ),
+            pairs=tuple((n, DTYPES[d].itemsize) for n, d in call.solved.dtypes.items() if d.startswith("complex")),
         )
 
     def _sized(self, call: Call, plan: Plan, idiom: Idiom) -> dict[str, tuple[Any, ...]]:
@@ -279,11 +268,6 @@ class HotPath:
             facts = (shape, owner.dtype(dtype), product(shape) * DTYPES[dtype].itemsize)
             sized[name] = (*facts, packed_strides(shape)) if idiom is TORCH else facts
         return sized
-
-
-def _implies(one: tuple[str, int], other: tuple[str, int]) -> bool:
-    """Whether an alignment that is larger says all that another one of the same array does."""
-    return one[0] == other[0] and one[1] > other[1] and one[1] % other[1] == 0
 
 
 def _keep(entry: Entry[Any], *scratch: Any) -> None:

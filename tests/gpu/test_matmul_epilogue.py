@@ -42,6 +42,9 @@ EPILOGUES: list[dict[str, Any]] = [
     {"row_scale": True, "column_scale": True},
 ]
 ARRAYS = ("bias", "residual", "row_scale", "column_scale")
+BIAS: dict[str, Any] = {"bias": True}
+SIMT = ((1536, 72, 1540), (77, 65, 131))
+ACTIVATIONS = ("relu", "gelu", "silu")
 BITS = {"float32": 24, "bfloat16": 8, "float16": 11}
 GUARD = 64
 
@@ -51,18 +54,32 @@ def parameters(given: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in given.items() if name not in ARRAYS}
 
 
-@pytest.fixture(scope="module", autouse=True)
-def compiled() -> None:
-    """All kernels of the first test, side by side."""
-    wanted = []
-    for dtype, order, (m, k, n), _ in CASES:
-        shapes = {"bias": ((n,), dtype), "residual": ((m, n), dtype), "row_scale": ((m,), "float32")}
-        shapes["column_scale"] = ((n,), "float32")
-        b = ArraySpec((k, n), dtype, strides=(1, k) if order == "F" else None)
-        for given in EPILOGUES:
-            more = [ArraySpec(*shapes[name]) if name in given else None for name in ARRAYS]
-            wanted.append(matmul_epilogue.wanted(ArraySpec((m, k), dtype), b, *more, **parameters(given)))
-    cuplate.warmup(wanted).check()
+def wanted(dtype: str, order: str, shape: tuple[int, int, int], given: dict[str, Any]) -> Any:
+    """What one call of a test will compile."""
+    m, k, n = shape
+    kinds = {"bias": ((n,), dtype), "residual": ((m, n), dtype), "row_scale": ((m,),), "column_scale": ((n,),)}
+    b = ArraySpec((k, n), dtype, strides=(1, k) if order == "F" else None)
+    more: list[Any] = [ArraySpec(*kinds[name]) if name in given else None for name in ARRAYS]  # type: ignore[arg-type]
+    return matmul_epilogue.wanted(ArraySpec((m, k), dtype), b, *more, **parameters(given))
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A cache directory of this module, with all that its tests run, compiled side by side."""
+    path = str(tmp_path_factory.mktemp("compiled"))
+    calls = [wanted(*case[:3], given) for case in CASES for given in EPILOGUES]
+    calls += [wanted("float32", "C", shape, {**BIAS, "epilogue": e}) for shape in SIMT for e in ACTIVATIONS]
+    calls += [wanted(d, o, (520, 72, 520), {**ALL, "tile": 32}) for d in BITS for o in "CF"]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("CUPLATE_CACHE_DIR", path)
+        cuplate.warmup(calls).check()
+    return path
+
+
+@pytest.fixture(autouse=True)
+def compiled(own_settings: None, folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each test finds there what was compiled."""
+    monkeypatch.setenv("CUPLATE_CACHE_DIR", folder)
 
 
 def drawn(torch: Any, dtype: str, order: str, shape: tuple[int, int, int], given: dict[str, Any]) -> dict[str, Any]:
@@ -151,11 +168,11 @@ def test_cupys_arrays_take_it_too(torch: Any, launches: list[Event], case: Any) 
     assert {event.detail["variant"] for event in launches} == {variant}
 
 
-@pytest.mark.parametrize("epilogue", ["relu", "gelu", "silu"])
+@pytest.mark.parametrize("epilogue", ACTIVATIONS)
 def test_activations_in_float32(torch: Any, epilogue: str) -> None:
     """Of the kernels on the FMA units; those on tensor cores have their own test."""
-    for shape in ((1536, 72, 1540), (77, 65, 131)):
-        arrays = drawn(torch, "float32", "C", shape, {"bias": True})
+    for shape in SIMT:
+        arrays = drawn(torch, "float32", "C", shape, BIAS)
         got = matmul_epilogue(**arrays, epilogue=epilogue)
         assert_right(torch, got, arrays, {"epilogue": epilogue})
 

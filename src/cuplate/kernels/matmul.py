@@ -72,8 +72,8 @@ def matmul_epilogue(
     relu : bool, optional
         Short spelling: True is ``epilogue="relu"``, False is ``epilogue="identity"``. Both at odds are an error.
     expression : str, optional
-        The function f as C++ of one float ``x``: ``"x / (1 + fabsf(x))"``. It may name ``row`` and ``column``, integers,
-        and ``residual``, which is then not added. See docs/kernels.md for its grammar.
+        The function f as C++ of a float ``x``: ``"x / (1 + fabsf(x))"``. It may name ``row`` and ``column``, which are
+        integers, and ``residual``, which is then not added. See docs/kernels.md for its grammar.
     scale, low, high : float, optional
         A factor and limits. Compile time: each value is a kernel of its own.
     out : dtype of `a`, shape (M, N), row-major, optional
@@ -90,7 +90,7 @@ def matmul_epilogue(
     -----
     All is computed in float32, and a 16-bit result is rounded once. In float32 sums run in order of k, and never in
     TF32; against float64 the error of ``c[i, j]`` is at most about ``K * 2**-24 * sum_k |a[i, k] * b[k, j]|``. Tensor
-    cores round each sum towards zero. Into 16 bits ``"gelu"`` is a polynomial and an exponential, within 2**-14 of it or
-    2**-22. ReLU and limits keep NaN.
+    cores round each sum towards zero. Into 16 bits ``"gelu"`` is a polynomial and an exponential, within 2**-14
+    of it or 2**-22. ReLU and limits keep NaN.
     """
     return finish(a @ b, bias, residual, row_scale, column_scale, epilogue, relu, expression, scale, low, high)
