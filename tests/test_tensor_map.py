@@ -94,12 +94,56 @@ def test_a_struct_beside_a_map_is_refused() -> None:
             raise NotImplementedError
 
 
+SPLIT = (
+    TYPE
+    + """
+extern "C" __global__ void {{ kernel }}({{ args }}) { planes[0] = (short)(out[0] = a[0]); }  // {{ parts.ndim }}
+"""
+)
+PARTS = TensorMap(box=(1, "rows", 64), swizzle="128B", of="planes", shape=(2, "M", "K"))
+
+
+def split(maps: Any = None, size: Any = "2 * M * cdiv(K, 8) * 8", text: str = SPLIT) -> Any:
+    """A function that writes scratch by its pointer, and reads it by a descriptor."""
+
+    @specialize(
+        Inline(text),
+        grid=1,
+        scratch={"planes": ("int16", size)},
+        tensor_maps={"parts": PARTS} if maps is None else maps,
+    )
+    def f(a: Float32[Array, "M K"], *, rows: int = 64) -> Float32[Array, "M K"]:
+        raise NotImplementedError
+
+    return f
+
+
+@pytest.mark.parametrize(
+    ("maps", "message"),
+    [
+        ({"parts": TensorMap(box=(1,), of="plane", shape=(2,))}, "'plane', which is no scratch(.|\n)*of='planes'"),
+        ({"planes": TensorMap(box=(1,), of="planes", shape=(2,))}, "name 'planes' is taken"),
+        ({"a": TensorMap(box=(1,), of="planes", shape=(2,))}, "name 'a' is taken"),
+        ({"int": TensorMap(box=(1,), of="planes", shape=(2,))}, "'int' is taken|no name in C"),
+        ({"parts": TensorMap(box=(1, 8), of="planes")}, "has 2 sizes, and its shape has 0"),
+        ({"parts": TensorMap(box=(1, 8), of="planes", shape=(2, "L"))}, "'L'"),
+        ({"planes": TensorMap(box=(8,))}, "names 'planes', which it cannot"),
+        ({"a": TensorMap(box=(8, 8), shape=("M", "K"))}, "has a shape, and the array has its own"),
+    ],
+    ids=str,
+)
+def test_a_wrong_declaration_of_scratch_is_refused_at_decoration(maps: Any, message: str) -> None:
+    """Its name is its own, its shape is given, and it is of scratch that is declared."""
+    with pytest.raises(DeclarationError, match=message):
+        split(maps)
+
+
 # described ------------------------------------------------------------------------------------------------------------
 
 
 def test_a_descriptor_is_in_bytes_with_the_innermost_axis_last() -> None:
     """Shape and box in elements, strides in bytes."""
-    assert layout(one(), ArraySpec((100, 64))) == MapLayout("float32", (100, 64), (256, 4), (64, 32), 128, 256)
+    assert layout(one(), ArraySpec((100, 64))) == MapLayout("float32", (100, 64), (256, 4), (64, 32), 128, 256, "a")
 
 
 def test_padded_rows_need_no_fact() -> None:
@@ -116,7 +160,7 @@ def test_columns_are_taken_where_the_template_reads_the_order() -> None:
     with pytest.raises(LayoutError, match="does not read its layout"):
         layout(one(), columns)
     reads = one(KERNEL + '// {{ "columns" if a.order == "F" else "rows" }}\n', maps={"a": TensorMap((32, "rows"))})
-    assert layout(reads, columns) == MapLayout("float32", (100, 64), (256, 4), (64, 32), 0, 0)
+    assert layout(reads, columns) == MapLayout("float32", (100, 64), (256, 4), (64, 32), 0, 0, "a")
     assert layout(reads, ArraySpec((64, 100)), rows=8).box == (32, 8)
 
 
@@ -169,6 +213,20 @@ def test_a_box_beyond_a_limit_is_refused(box: Any, message: str) -> None:
         layout(one(maps={"a": TensorMap(box=box, swizzle="128B")}, text=KERNEL + "// {{ rows }}"), ArraySpec((128, 64)))
 
 
+def test_scratch_is_described_in_padded_rows() -> None:
+    """What its shape says, and no longer than what is allocated."""
+    described = split().inspect.__self__._described
+    assert described((ArraySpec((100, 60)),), {}, "sm_90").plan.maps["parts"] == MapLayout(
+        "int16", (2, 100, 60), (12_800, 128, 2), (1, 64, 64), 128, 0, "planes"
+    )
+    with pytest.raises(LaunchError, match=r"'planes' is shorter than its tensor map 'parts'(.|\n)*12800 or more"):
+        split(size="2 * M * K").inspect(ArraySpec((100, 60)), arch="sm_90")
+    with pytest.raises(LaunchError, match="would have the shape"):
+        split({"parts": TensorMap(box=("rows", 8), of="planes", shape=("M - 200", 8))}).inspect(
+            ArraySpec((100, 60)), arch="sm_90"
+        )
+
+
 # compiled -------------------------------------------------------------------------------------------------------------
 
 
@@ -176,6 +234,16 @@ def test_the_list_of_arguments_has_the_descriptor() -> None:
     """Passed by value and constant, so that a kernel may take its address; the compiler has checked its size."""
     report = one().inspect(ArraySpec((128, 64)), arch="sm_90")
     assert "(const __grid_constant__ CUtensorMap a, float* __restrict__ out, int M, int K)" in report.source
+
+
+def test_the_list_has_scratch_twice() -> None:
+    """By its pointer and by its descriptor, in this order, or in a list of one's own."""
+    report = split().inspect(ArraySpec((128, 64)), arch="sm_90")
+    assert "short* __restrict__ planes, const __grid_constant__ CUtensorMap parts, int M" in report.source
+    own = SPLIT.replace(
+        "{{ args }}", "const __grid_constant__ CUtensorMap parts, const float* a, float* out, short* planes"
+    )
+    assert split(text=own).compile(ArraySpec((128, 64)), arch="sm_90").entry == "f"
 
 
 def test_a_list_of_ones_own_is_checked_by_the_compiler() -> None:
@@ -291,6 +359,20 @@ def test_an_output_that_no_descriptor_holds_is_refused_warm_and_cold(gpu: Gpu) -
     assert len(gpu.launches) == 2
 
 
+def test_scratch_is_described_where_it_was_allocated(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In each call, warm as well as cold: pointer and descriptor are of the same memory."""
+    f = split()
+    x = gpu.array((128, 64))
+    f(x)
+    monkeypatch.setattr("cuplate.walk.check_call", lambda *_, **__: pytest.fail("the cold path"))
+    for _ in range(3):
+        f(x)
+        _, _, planes, parts, *sizes = gpu.launches[-1].values
+        assert parts.pointer == planes and sizes == [128, 64]
+        assert parts.layout.shape == (2, 128, 64)
+    assert len(gpu.launches) == 4
+
+
 def test_a_descriptor_that_is_refused_is_told(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
     """By an error of ours, warm as well as cold."""
     f = one(maps=BOTH)
@@ -321,7 +403,7 @@ def test_cuda_core_is_told_what_the_layout_says(monkeypatch: pytest.MonkeyPatch)
         return SimpleNamespace(as_tensor_map=lambda **options: asked.append(options) or len(asked))
 
     monkeypatch.setattr(maps, "StridedMemoryView", SimpleNamespace(from_any_interface=view))
-    table = maps.Descriptors(MapLayout("bfloat16", (100, 64), (128, 2), (64, 64), 128, 256), nullcontext)
+    table = maps.Descriptors(MapLayout("bfloat16", (100, 64), (128, 2), (64, 64), 128, 256, "a"), nullcontext)
     assert table[0x7F00] == table[0x7F00] == 2
     interface, stream = asked[0]
     assert stream == -1 and interface["data"] == (0x7F00, False) and interface["typestr"] == "<u2"
@@ -344,4 +426,4 @@ def test_what_cuda_core_refuses_is_an_error_of_ours(monkeypatch: pytest.MonkeyPa
 
     monkeypatch.setattr(maps, "StridedMemoryView", SimpleNamespace(from_any_interface=view))
     with pytest.raises(LaunchError, match="a tensor map was refused: no such memory"):
-        maps.Descriptors(MapLayout("float32", (8, 8), (32, 4), (8, 8), 0, 0), nullcontext)[16]
+        maps.Descriptors(MapLayout("float32", (8, 8), (32, 4), (8, 8), 0, 0, "a"), nullcontext)[16]

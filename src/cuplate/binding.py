@@ -67,7 +67,7 @@ class Binding:
         Written arrays that are zeroed first.
     scratch : tuple of Scratch
     maps : tuple of BoundMap
-        Arrays that the kernel takes as tensor maps.
+        Arrays that the kernel takes as tensor maps, and scratch that it takes so too.
     require : tuple of Expression
         Conditions on a call.
     when : tuple of Expression
@@ -124,7 +124,7 @@ class Binding:
         single = [self.shared_bytes] if self.shared_bytes else []
         pairs = [e for pair in self.tiles for e in pair]
         scratch = [s.size for s in self.scratch]
-        boxes = [e for m in self.maps for e in m.box]
+        boxes = [e for m in self.maps for e in (*m.box, *m.shape)]
         launch = [*pairs, *self.block, *grid, *(self.cluster or ()), *single]
         return [*launch, *scratch, *boxes, *self.require, *self.when]
 
@@ -172,6 +172,7 @@ class _Reader:
                 try_='mutates="x", or a return annotation',
             )
         scratch = self._scratch(k["scratch"])
+        maps = self._maps(k["tensor_maps"], [s.name for s in scratch])
         written = [*(o.name for o in self.signature.outputs), *mutates, *(s.name for s in scratch)]
         binding = Binding(
             signature=self.signature,
@@ -188,10 +189,10 @@ class _Reader:
             mutates=mutates,
             zeroed=self._names("zeroed", k["zeroed"], written),
             scratch=scratch,
-            maps=self._maps(k["tensor_maps"]),
+            maps=maps,
             require=self._conditions("require", k["require"]),
             when=self._conditions("when", k["when"]),
-            arguments=self._arguments(k["args"], [s.name for s in scratch]),
+            arguments=self._arguments(k["args"], [*(s.name for s in scratch), *(m.name for m in maps if m.shape)]),
             facts=frozenset(),
             space=self._space(),
         )
@@ -210,7 +211,8 @@ class _Reader:
         for expression in binding.expressions():
             facts |= expression.facts
         facts |= {fact for _, e in binding.arguments or () if e is not None for fact in e.facts}
-        facts |= {Fact(m.name, "aligned", ALIGNMENT) for m in binding.maps}  # without it there is no descriptor
+        # Without it there is no descriptor; scratch is fresh memory.
+        facts |= {Fact(m.name, "aligned", ALIGNMENT) for m in binding.maps if not m.shape}
         self._check_axes_of(facts)
         unknown = {f for f in facts if f.array not in (*self.arrays, *(s.name for s in binding.scratch))}
         return replace(binding, facts=frozenset(facts - unknown))
@@ -324,31 +326,30 @@ class _Reader:
                     allowed=", ".join(DTYPES),
                     try_=f'scratch={{"{name}": ("uint64", "cdiv(N, tile)")}}',
                 )
-            scalars = [s.name for s in self.signature.scalars]
-            if not isinstance(name, str) or not name.isidentifier() or name.startswith("_") or keyword.iskeyword(name):
-                raise self._fail(f"the scratch name {name!r} is no name in C and Python.", try_="a plain word")
-            if name in (*self.names, *self.arrays, *scalars, *RESERVED):
-                raise self._fail(f"the scratch name {name!r} is taken.", try_=f"{name}_")
+            self._check_own_name("scratch", name)
             result.append(Scratch(name, value[0], self._parse(value[1], f"scratch[{name!r}]")))
         return tuple(result)
 
-    def _maps(self, maps: Any) -> tuple[BoundMap, ...]:
+    def _maps(self, maps: Any, scratch: list[str]) -> tuple[BoundMap, ...]:
         if not isinstance(maps or {}, Mapping):
             raise self._fail(
                 "tensor_maps= maps arrays to TensorMap.",
                 given=f"{maps!r:.60}",
                 try_='tensor_maps={"a": TensorMap(box=("tile_m", 64), swizzle="128B")}',
             )
-        names = self._names("tensor_maps", list(maps or {}), self.arrays)
-        if names and self.signature.has_structs:
+        named = [name for name, m in (maps or {}).items() if not isinstance(m, TensorMap) or m.of is None]
+        names = self._names("tensor_maps", named, self.arrays)
+        if maps and self.signature.has_structs:
             raise self._fail(
                 "a function with tensor_maps= cannot take a struct by value.",
                 try_="its members as scalars, or an array",
             )
         axes = {a.name: len(a.axes) for a in (*self.signature.arrays, *self.signature.outputs)}
         result = []
-        for name in names:
-            declared = maps[name]
+        for name, declared in (maps or {}).items():
+            if name not in names:
+                result.append(self._scratch_map(name, declared, scratch))
+                continue
             if not isinstance(declared, TensorMap):
                 raise self._fail(
                     f"tensor_maps[{name!r}] is no TensorMap.",
@@ -360,9 +361,40 @@ class _Reader:
                     f"the box of {name!r} has {len(declared.box)} sizes, and the array has {axes[name]} axes.",
                     allowed=f"a size for each axis, of 1 to {MOST_AXES} axes",
                 )
-            box = tuple(self._parse(item, f"box of {name}[{i}]") for i, item in enumerate(declared.box))
-            result.append(BoundMap.of(name, declared, box))
+            if declared.shape:
+                raise self._fail(f"tensor_maps[{name!r}] has a shape, and the array has its own.", try_="no shape=")
+            result.append(BoundMap.of(name, declared, self._sizes(declared.box, f"box of {name}")))
         return tuple(result)
+
+    def _scratch_map(self, name: Any, declared: TensorMap, scratch: list[str]) -> BoundMap:
+        """An entry with ``of=``: a name of its own, and the shape that the scratch has not."""
+        if declared.of not in scratch:
+            near = nearest_name(declared.of, scratch)
+            raise self._fail(
+                f"tensor_maps[{name!r}] describes {declared.of!r}, which is no scratch.",
+                allowed=", ".join(scratch) or "nothing here: there is no scratch=",
+                try_=f"of={near!r}" if near else "an array under its own name, without of=",
+            )
+        self._check_own_name("tensor map", name, scratch)
+        if len(declared.box) != len(declared.shape) or not 1 <= len(declared.shape) <= MOST_AXES:
+            raise self._fail(
+                f"the box of {name!r} has {len(declared.box)} sizes, and its shape has {len(declared.shape)}.",
+                allowed=f"as many of both, 1 to {MOST_AXES}",
+                try_=f'shape=(2, "M", "K"), how {declared.of} is laid out',
+            )
+        box = self._sizes(declared.box, f"box of {name}")
+        return BoundMap.of(name, declared, box, self._sizes(declared.shape, f"shape of {name}"))
+
+    def _sizes(self, items: Sequence[Any], where: str) -> tuple[Expression, ...]:
+        return tuple(self._parse(item, f"{where}[{i}]") for i, item in enumerate(items))
+
+    def _check_own_name(self, what: str, name: Any, others: Iterable[str] = ()) -> None:
+        """Refuse what cannot be the name of a kernel's parameter that is no argument of the function."""
+        if not isinstance(name, str) or not name.isidentifier() or name.startswith("_") or keyword.iskeyword(name):
+            raise self._fail(f"the {what} name {name!r} is no name in C and Python.", try_="a plain word")
+        scalars = [s.name for s in self.signature.scalars]
+        if name in (*self.names, *self.arrays, *scalars, *RESERVED, *others):
+            raise self._fail(f"the {what} name {name!r} is taken.", try_=f"{name}_")
 
     def _arguments(self, args: Any, scratch: list[str]) -> tuple[tuple[str, Expression | None], ...] | None:
         if args is None:
@@ -393,7 +425,8 @@ class _Reader:
     def _check_template(self, binding: Binding) -> None:
         kinds = dict.fromkeys(self.parameters, "parameter") | dict.fromkeys(self.signature.axes, "axis")
         kinds |= {s.name: "scalar" for s in self.signature.scalars}
-        kinds |= dict.fromkeys([*self.arrays, *(s.name for s in binding.scratch)], "array")
+        described = [*(s.name for s in binding.scratch), *(m.name for m in binding.maps)]
+        kinds |= dict.fromkeys([*self.arrays, *described], "array")
         used = {n for e in binding.expressions() for n in e.names}
         used |= {a.dtype_parameter for a in (*self.signature.arrays, *self.signature.outputs) if a.dtype_parameter}
         used |= {n for a in (*self.signature.arrays, *self.signature.outputs) for x in a.axes if x.expression

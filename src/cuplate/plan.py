@@ -19,7 +19,7 @@ from cuplate.signature import ArrayArgument
 from cuplate.solve import Solved
 from cuplate.specialization import ArrayFacts, AxisFacts, Slot, Specialization
 from cuplate.structs import Struct
-from cuplate.tensor_map import CTYPE, MapLayout, lay_out
+from cuplate.tensor_map import CTYPE, BoundMap, MapLayout, lay_out, padded_strides
 
 __all__ = ["Plan", "Recipe", "check_maps", "known_values", "make_plan", "make_recipes", "match_slots"]
 
@@ -43,7 +43,7 @@ class Recipe:
     Attributes
     ----------
     kind : str
-        ``"array"`` (pointer of `name`), ``"map"`` (its descriptor, of the table `value` by pointer), ``"scalar"``
+        ``"array"`` (pointer of `name`), ``"map"`` (a descriptor of it, of the table `value` by pointer), ``"scalar"``
         (encoded value of `name`), ``"int"`` (the constant `value`).
     name : str
         For messages too: ``"a.stride(0)"``.
@@ -238,10 +238,27 @@ class _Planner:
             return {}
         found = {}
         for bound in self.binding.maps:
-            array = self.arrays[bound.name]
+            array = self._scratch_array(bound) if bound.shape else self.arrays[bound.name]
             if array is not None:
                 found[bound.name] = lay_out(array, bound, self._integers(bound.box), self.function)
         return found
+
+    def _scratch_array(self, bound: BoundMap) -> Described:
+        """Scratch as the map of it says that it is laid out: in padded rows, and no longer than it was declared."""
+        (scratch,) = (s for s in self.binding.scratch if s.name == bound.memory)
+        shape = self._integers(bound.shape)
+        if min(shape) < 0:
+            raise LaunchError(f"tensor map {bound.name!r} would have the shape {shape}.", function=self.function)
+        strides = padded_strides(shape, DTYPES[scratch.dtype].itemsize)
+        needed, size = strides[0] * shape[0], scratch.size.integer(self.values)
+        if needed > size:
+            raise LaunchError(
+                f"scratch {bound.memory!r} is shorter than its tensor map {bound.name!r}.",
+                function=self.function,
+                given=f"{size} elements: {scratch.size.text}",
+                allowed=f"{needed} or more: shape {shape}, each row from a multiple of 16 bytes on",
+            )
+        return Described(bound.memory, FRESH_ALIGNMENT, scratch.dtype, shape, strides, None)
 
     # what expressions see --------------------------------------------------------------------------------------------
 
@@ -370,6 +387,9 @@ class _Planner:
         index_type = self._index_type(scratch)
         arrays = tuple(self._array_facts(name) for name in self._array_names())
         arrays += tuple(ArrayFacts(name, dtype, 1, True) for name, _, dtype in scratch)
+        dtypes = {name: dtype for name, _, dtype in scratch}
+        arrays += tuple(ArrayFacts(m.name, dtypes[m.memory], len(m.shape), False, mapped=True)
+                        for m in b.maps if m.shape)  # fmt: skip
         axes = self._axes(tiles, grid is not None and grid.folded, index_type)
         scalars = tuple((s.name, s.struct or s.dtype) for s in b.signature.scalars)
         entry = b.entry
@@ -393,6 +413,7 @@ class _Planner:
             *(a.name for a in signature.arguments),
             *(o.name for o in signature.outputs),
             *(s.name for s in self.binding.scratch),
+            *(m.name for m in self.binding.maps if m.shape),
             *axes,
         ]
 
@@ -530,14 +551,15 @@ def match_slots(plan: Plan, names: Collection[str] | None, source_name: str) -> 
 
 
 def make_recipes(
-    slots: tuple[Slot, ...], integers: Mapping[str, int], maps: Mapping[str, Any] = MappingProxyType({})
+    slots: tuple[Slot, ...], integers: Mapping[str, int], maps: Mapping[str, tuple[str, Any]] = MappingProxyType({})
 ) -> tuple[Recipe, ...]:
     """How each entry of a parameter list is made at a call; integers are constants of the plan.
 
-    An absent array that the kernel lists all the same is a null pointer. `maps` are the tables of descriptors.
+    An absent array that the kernel lists all the same is a null pointer. `maps` are the tables of descriptors, each
+    behind the name of the memory that it describes.
     """
     return tuple(
-        Recipe(slot.kind, slot.name, maps.get(slot.name, 0))
+        Recipe(slot.kind, *maps.get(slot.name, (slot.name, 0)))
         if slot.kind in ("array", "map", "scalar")
         else Recipe("int", slot.name, 0 if slot.kind == "null" else integers[slot.name])
         for slot in slots

@@ -10,7 +10,7 @@ from cuplate.errors import DeclarationError, LayoutError, ParameterError
 from cuplate.expression import Expression
 from cuplate.hints import nearest_name
 
-__all__ = ["ALIGNMENT", "CTYPE", "BoundMap", "MapLayout", "TensorMap", "lay_out", "takes"]
+__all__ = ["ALIGNMENT", "CTYPE", "BoundMap", "MapLayout", "TensorMap", "lay_out", "padded_strides", "takes"]
 
 CTYPE = "CUtensorMap"
 """The C type of a descriptor; a kernel defines it in one line, as NVRTC cannot read cuda.h."""
@@ -41,6 +41,11 @@ class TensorMap:
         array's innermost axis.
     l2_promotion : {"none", "64B", "128B", "256B"}
         Least size of what is fetched into the L2 cache.
+    of : str, optional
+        Name of a ``scratch=`` that is described, which the kernel then takes twice: by its pointer, to write, and by
+        this descriptor under a name of its own, to read. An array is described under its own name instead.
+    shape : tuple of expression, elements, optional
+        With `of`: how the scratch is laid out, outermost axis first. Each row begins at the next multiple of 16 bytes.
 
     Notes
     -----
@@ -52,17 +57,19 @@ class TensorMap:
     Examples
     --------
     >>> TensorMap(box=("tile_m", 64), swizzle="128B")
-    TensorMap(box=('tile_m', 64), swizzle='128B', l2_promotion='none')
+    TensorMap(box=('tile_m', 64), swizzle='128B', l2_promotion='none', of=None, shape=())
     """
 
     box: tuple[str | int, ...]
     swizzle: str = "none"
     l2_promotion: str = "none"
+    of: str | None = None
+    shape: tuple[str | int, ...] = ()
 
     def __post_init__(self) -> None:
-        given: object = self.box
-        box = (given,) if isinstance(given, (str, int)) else tuple(self.box)
-        object.__setattr__(self, "box", box)
+        for name in ("box", "shape"):
+            given = getattr(self, name)
+            object.__setattr__(self, name, (given,) if isinstance(given, (str, int)) else tuple(given))
         for name, allowed in (("swizzle", _SWIZZLES), ("l2_promotion", _PROMOTIONS)):
             value = getattr(self, name)
             if not isinstance(value, str) or value not in allowed:
@@ -82,21 +89,30 @@ class BoundMap:
     Attributes
     ----------
     name : str
-        Of the array.
+        Of the array, or the descriptor's own.
     box : tuple of Expression
     swizzle, l2_promotion : int, bytes
         0 for none.
+    memory : str
+        Name of the array or scratch that is described.
+    shape : tuple of Expression
+        Of scratch; empty for an array, which has its own.
     """
 
     name: str
     box: tuple[Expression, ...]
     swizzle: int
     l2_promotion: int
+    memory: str
+    shape: tuple[Expression, ...] = ()
 
     @classmethod
-    def of(cls, name: str, declared: TensorMap, box: tuple[Expression, ...]) -> BoundMap:
-        """The entry for an array, its box parsed."""
-        return cls(name, box, _SWIZZLES[declared.swizzle], _PROMOTIONS[declared.l2_promotion])
+    def of(
+        cls, name: str, declared: TensorMap, box: tuple[Expression, ...], shape: tuple[Expression, ...] = ()
+    ) -> BoundMap:
+        """The entry under a name, its expressions parsed."""
+        swizzle, promotion = _SWIZZLES[declared.swizzle], _PROMOTIONS[declared.l2_promotion]
+        return cls(name, box, swizzle, promotion, declared.of or name, shape)
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +126,8 @@ class MapLayout:
     strides : tuple of int, bytes
     swizzle, l2_promotion : int, bytes
         0 for none.
+    memory : str
+        Name of the array or scratch whose address it takes.
     """
 
     dtype: str
@@ -118,6 +136,13 @@ class MapLayout:
     box: tuple[int, ...]
     swizzle: int
     l2_promotion: int
+    memory: str
+
+
+def padded_strides(shape: Sequence[int], itemsize: int) -> tuple[int, ...]:
+    """Strides, elements, of scratch whose rows begin at multiples of 16 bytes."""
+    in_row = ALIGNMENT // itemsize
+    return packed_strides((*shape[:-1], -(-shape[-1] // in_row) * in_row))
 
 
 def takes(array: Described) -> bool:
@@ -154,7 +179,9 @@ def lay_out(array: Described, bound: BoundMap, box: Sequence[int], function: str
             in_bytes[i] = step if i == len(shape) - 1 else -(-step // ALIGNMENT) * ALIGNMENT
     _check_array(array, shape, in_bytes, function)
     _check_box(array, bound, box, function)
-    return MapLayout(array.dtype, tuple(shape), tuple(in_bytes), tuple(box), bound.swizzle, bound.l2_promotion)
+    return MapLayout(
+        array.dtype, tuple(shape), tuple(in_bytes), tuple(box), bound.swizzle, bound.l2_promotion, bound.memory
+    )
 
 
 def _check_array(array: Described, shape: Sequence[int], strides: Sequence[int], function: str) -> None:

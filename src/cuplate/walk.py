@@ -402,7 +402,7 @@ class Walk:
         LaunchError
         """
         assert plan.grid is not None
-        tables = {name: backend.descriptors(layout) for name, layout in plan.maps.items()}
+        tables = {name: (layout.memory, backend.descriptors(layout)) for name, layout in plan.maps.items()}
         recipes = make_recipes(content.slots, plan.integers, tables)
         with backend.run_on(number):  # the driver answers about a kernel only in a thread that has a context
             self._check_loaded(plan, recipes, entry.value, limits)
