@@ -532,6 +532,27 @@ def test_a_wrong_parameter_is_an_error_before_any_choice() -> None:
 # host memory ----------------------------------------------------------------------------------------------------------
 
 
+@specialize(Inline(FILL % "{{ level }}"), require="x.aligned(512)")
+def levelled(x: Float32[Array, " N"], *, level: Literal[1, 2]) -> Float32[Array, " N"]:
+    """A variant that cannot run here, the only one with a level."""
+    raise NotImplementedError
+
+
+@specialize(Inline(FILL % "0"), variants=[by_four, levelled], require="level == None")
+def has_levels(x: Float32[Array, " N"], *, level: Literal[1, 2] | None = None) -> Float32[Array, " N"]:
+    """What leaves a level to its variants."""
+    raise NotImplementedError
+
+
+def test_what_only_a_variant_could_do_is_refused_with_what_was_against_it() -> None:
+    """Not with what lacks the parameter in any case, and not where it was not given."""
+    with pytest.raises(ParameterError, match="'level == None' does not hold") as caught:
+        has_levels.inspect(ArraySpec((8,)), arch="sm_90", level=2)
+    assert caught.value.passed_over == "levelled: 'x.aligned(512)' does not hold"
+    assert "passed over levelled: " in str(caught.value)
+    assert has_levels.inspect(ArraySpec((7,)), arch="sm_90").variant == "has_levels"
+
+
 def test_arrays_in_host_memory_choose_for_the_cpu_backend() -> None:
     """`on_gpu` is False there; a warm call is found again, and a given default is another kind of call."""
     x, short = np.zeros(400, np.float32), np.zeros(10, np.float32)

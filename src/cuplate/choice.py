@@ -65,6 +65,26 @@ class Chosen:
         """Of the function that runs."""
         return self.variants.name
 
+    def refusal(self, error: ParameterError) -> ParameterError:
+        """What the function itself has against a call that no variant ran, with what was against these.
+
+        A variant that lacks a parameter that was given is none that the caller meant, and what was against all of them
+        is said already.
+        """
+        against = [
+            f"{name}: {reason}"
+            for name, reason in self.passed_over
+            if not (reason.startswith(_LACKS) or reason.removesuffix(" does not hold") in error.summary)
+        ]
+        if not against:
+            return error
+        return ParameterError(
+            error.summary, function=error.function, **{**error.facts, "passed_over": "\n".join(against)}
+        )
+
+
+_LACKS = "it has no parameter"
+
 
 class _PassedOver(Exception):
     """A variant does not run this call; the text says why."""
@@ -187,7 +207,7 @@ def _fit(variant: Binding, call: Call, own: Signature, arch: str, limits: Limits
     known = {p.name for p in signature.parameters}
     for parameter in own.parameters:
         if parameter.name in call.given and parameter.name not in known:
-            raise _PassedOver(f"it has no parameter {parameter.name!r}, which was given")
+            raise _PassedOver(f"{_LACKS} {parameter.name!r}, which was given")
     given = dict(call.parameters)
     # A default of the function's is no word about what the variant tunes.
     free = set() if variant.space is None else set(variant.space.names) - call.given

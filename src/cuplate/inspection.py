@@ -15,7 +15,7 @@ from cuplate.compile import Obtained
 from cuplate.content import Content
 from cuplate.cubin import HOST_ARCH, Cubin
 from cuplate.encode import encoder
-from cuplate.errors import ArgumentError, CompileError, FrozenCacheError
+from cuplate.errors import ArgumentError, CompileError, FrozenCacheError, ParameterError
 from cuplate.grid import Limits, limits_for
 from cuplate.grid import check as check_grid
 from cuplate.indices import check_indices
@@ -122,14 +122,17 @@ class Inspection:
         if target is None and config.debugging():
             chosen = replace(chosen, variants=chosen.variants.debugged())
         variants = chosen.variants
-        plan = make_plan(
-            variants.binding,
-            chosen.solved,
-            parameters,
-            arch=variants.binding.options.target(facts.arch),
-            limits=facts.limits,
-            called_as=call.called_as(self.name),
-        )
+        try:
+            plan = make_plan(
+                variants.binding,
+                chosen.solved,
+                parameters,
+                arch=variants.binding.options.target(facts.arch),
+                limits=facts.limits,
+                called_as=call.called_as(self.name),
+            )
+        except ParameterError as error:
+            raise chosen.refusal(error) from None
         content = variants.content(plan, target=target, current=True, listed=listed)
         check_indices(plan, content.source, content.slots, variants.binding.options)
         return _Described(call, plan, content, facts.limits, chosen, tuned)

@@ -32,6 +32,7 @@ from cuplate.errors import (
     FrozenCacheError,
     LaunchError,
     ManifestError,
+    ParameterError,
 )
 from cuplate.grid import Grid, Limits
 from cuplate.grid import check as check_grid
@@ -302,14 +303,17 @@ class Walk:
         if chosen.candidates:
             parameters, kept = self.settler().settle(choice, call, chosen, facts, backend, stream, target)
         use = used(choice, _settled(call, chosen, parameters), chosen.name, (facts.arch, facts.limits))
-        plan = make_plan(
-            variants.binding,
-            chosen.solved,
-            parameters,
-            arch=variants.binding.options.target(facts.arch),
-            limits=facts.limits,
-            called_as=call.called_as(self.name),
-        )
+        try:
+            plan = make_plan(
+                variants.binding,
+                chosen.solved,
+                parameters,
+                arch=variants.binding.options.target(facts.arch),
+                limits=facts.limits,
+                called_as=call.called_as(self.name),
+            )
+        except ParameterError as error:
+            raise chosen.refusal(error) from None
         if plan.empty:
             return None
         assert plan.grid is not None
