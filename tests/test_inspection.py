@@ -56,11 +56,11 @@ def test_the_receipt_is_a_page_that_one_can_read() -> None:
     lines = str(again).splitlines()
     assert lines[0] == (
         "matmul_epilogue(a=float32[1000, 300], b=float32[300, 500], bias=float32[500], "
-        "tile=16, epilogue=None, relu=True, expression=None, scale=None, low=None, high=None)"
+        "precision=None, tile=16, epilogue=None, relu=True, expression=None, scale=None, low=None, high=None)"
     )
     assert [line.split()[0] for line in lines[1:]] == [
         "key", "cache", "arch", "options", "kernel", "registers", "shared", "block", "grid",
-        *["not"] * 7,
+        *["not"] * 8,
     ]  # fmt: skip
     assert lines[1] == f"  key        {again.key}" and re.fullmatch("[0-9a-f]{64}", again.key)
     assert re.fullmatch(r"  cache      HIT \(disk\), look-up \d+\.\d\d ms", lines[2])

@@ -19,6 +19,7 @@ from cuplate.kernels import (
     matmul_mma_ragged,
     matmul_simt,
     matmul_simt_ragged,
+    matmul_split,
     matmul_wgmma,
     matmul_wgmma_small,
     matmul_wgmma_wide,
@@ -110,6 +111,9 @@ def products() -> list[Compiled]:
     made.append(Compiled(matmul_mma, product("bfloat16", more=True), {"epilogue": "gelu"}, ("sm_80",)))
     # (with a bias, a residual and both scales the widest tile puts away 12 bytes in its epilogue)
     made += [Compiled(f, product("bfloat16", more=True), {"epilogue": "silu"}, ("sm_90a",)) for f in SMALLER]
+    made.append(Compiled(matmul_split, product("float32"), {"precision": "bf16x3", "relu": True}, ("sm_90a",)))
+    more = {"precision": "bf16x6", "epilogue": "gelu"}
+    made.append(Compiled(matmul_split, product("float32", "F", more=True), more, ("sm_90a",)))
     return made
 
 

@@ -68,14 +68,10 @@ class Chosen:
     def refusal(self, error: ParameterError) -> ParameterError:
         """What the function itself has against a call that no variant ran, with what was against these.
 
-        A variant that lacks a parameter that was given is none that the caller meant, and what was against all of them
-        is said already.
+        A variant that lacks the parameter at issue is none that the caller meant, and what was against all of them is
+        said already.
         """
-        against = [
-            f"{name}: {reason}"
-            for name, reason in self.passed_over
-            if not (reason.startswith(_LACKS) or reason.removesuffix(" does not hold") in error.summary)
-        ]
+        against = [f"{name}: {reason}" for name, reason in self.passed_over if not _is_told(reason, error.summary)]
         if not against:
             return error
         return ParameterError(
@@ -180,6 +176,12 @@ class Choice:
             self.own.binding, call.parameters, call.given, call.solved, arch=arch, limits=limits
         )
         return Chosen(self.own, parameters, call.solved, tuple(passed), candidates)
+
+
+def _is_told(reason: str, summary: str) -> bool:
+    if reason.startswith(_LACKS):
+        return reason.split("'")[1] in summary
+    return reason.removesuffix(" does not hold") in summary
 
 
 # at a call ------------------------------------------------------------------------------------------------------------

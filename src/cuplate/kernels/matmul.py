@@ -10,6 +10,7 @@ from cuplate.kernels.epilogues import EPILOGUE_REQUIRE, Activation, Expression, 
 from cuplate.kernels.families import Real
 from cuplate.kernels.mma import matmul_mma, matmul_mma_ragged
 from cuplate.kernels.simt import matmul_simt, matmul_simt_ragged
+from cuplate.kernels.split import matmul_split
 from cuplate.kernels.wgmma import matmul_wgmma, matmul_wgmma_small, matmul_wgmma_wide
 from cuplate.specialize import specialize
 from cuplate.typing import Array
@@ -21,7 +22,7 @@ __all__ = ["matmul_epilogue"]
     "matmul_epilogue.cu.j2",
     tiles={"N": "tile", "M": "tile"},
     block=("tile", "tile"),
-    require=("a.itemsize == 4 or arch >= 80", *EPILOGUE_REQUIRE),
+    require=("precision == None", "a.itemsize == 4 or arch >= 80", *EPILOGUE_REQUIRE),
     variants=(
         matmul_simt,
         matmul_simt_ragged,
@@ -30,6 +31,7 @@ __all__ = ["matmul_epilogue"]
         matmul_wgmma,
         matmul_mma,
         matmul_mma_ragged,
+        matmul_split,
     ),
 )
 def matmul_epilogue(
@@ -40,6 +42,7 @@ def matmul_epilogue(
     row_scale: Float32[Array, " M"] | None = None,
     column_scale: Float32[Array, " N"] | None = None,
     *,
+    precision: Literal["bf16x3", "bf16x6"] | None = None,
     tile: Literal[16, 32] = 16,
     epilogue: Activation | None = None,
     relu: bool | None = None,
@@ -64,6 +67,9 @@ def matmul_epilogue(
         Not in the memory of `out`.
     row_scale, column_scale : float32, shape (M,) and (N,), optional
         One factor for each row and column, also of 16-bit products: what a quantised array is multiplied by.
+    precision : {"bf16x3", "bf16x6"}, optional
+        float32 by three or six products of bfloat16, on sm_90 and as `matmul_split` says: relative errors below 8e-6
+        and 2e-6. Never unless asked for; refused where it cannot be had.
     tile : {16, 32}
         Edge of the square tile that a block computes; `tile` squared threads a block. Given, it means the tiled kernel.
     epilogue : {"identity", "relu", "gelu", "gelu_tanh", "silu"}, optional
