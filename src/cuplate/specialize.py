@@ -95,7 +95,8 @@ def specialize(
         ``{"state": ("uint64", "cdiv(N, tile)")}``: memory that each call allocates for the kernel alone.
     tensor_maps : mapping of str to TensorMap, optional
         Arrays that the kernel takes as descriptors of the tensor memory accelerator, ``const __grid_constant__
-        CUtensorMap``, instead of pointers. Needs sm_90 and arrays that a descriptor can hold.
+        CUtensorMap``, instead of pointers, and scratch that it takes so beside its pointer (`TensorMap`'s `of`). Needs
+        sm_90 and arrays that a descriptor can hold.
     dtypes : mapping of str to str, optional
         ``{"out": "out_dtype"}``: an array's dtype is the value of a parameter.
     require : str or iterable of str
