@@ -33,7 +33,7 @@ CHECKS: dict[str, tuple[tuple[str, str], ...]] = {
     "out= is what the plan expects": ((rf" +elif \((?:.*\n)+?.*\):\n{AGAIN}", ""),),
     "capture: the kernel is kept": ((r" +if _stream_pointer and _is_capturing.*\n +_keep.*\n", ""),),
     "tick and count": ((r" +_entry\.tick = .*\n +_hits\..*\n", ""),),
-    "layouts": ((r"\w+\._c_contiguous, ", ""),),
+    "layouts": ((r"\w+\._[cf]_contiguous, ", ""),),
     "dtypes": ((r"\w+\.dtype, ", ""),),
     "shapes": ((r"\w+\.ndim, (?:len\(\w+\), )?\w+\.size, ", ""), (r" and \w+\.ndim == \d and len\(\w+\) == \w+", "")),
     "parameters": ((r"\w+\.__class__, (\w+), (?=\w+\.__class__|\])", ""), (r" and (\w+) is _v_\1", "")),

@@ -300,7 +300,7 @@ def sweep(result: Result, torch: Any, rounds: int) -> None:
 
 # every epilogue -------------------------------------------------------------------------------------------------------
 
-GLU = "x / (1 + __expf(-x)) * residual"
+GLU = "x * __fdividef(1, 1 + __expf(-x)) * residual"
 # What is given of bias, residual, row_scale and column_scale (by its first letter), and the compile-time values.
 EPILOGUES: dict[str, tuple[str, dict[str, Any]]] = {
     "plain": ("", {}),
@@ -320,6 +320,7 @@ EPILOGUES: dict[str, tuple[str, dict[str, Any]]] = {
     "an expression of the residual": ("e", {"expression": GLU}),
     "all": ("berc", {"epilogue": "silu", "scale": 0.5, "high": 20.0}),
 }
+GELU, RELU = f"{LT}, bias, gelu", f"{LT}, bias, relu"
 TAXED = ((8192, 8192, 8192), (4096, 4096, 4096), (8192, 8192, 512))
 
 
@@ -356,13 +357,18 @@ def taxes(result: Result, torch: Any, shape: tuple[int, int, int], rounds: int) 
         return x.clamp(values.get("low", -math.inf), values.get("high", math.inf))
 
     contenders = {name: of(*epilogue) for name, epilogue in EPILOGUES.items()}
+    activation = torch.ops.aten._addmm_activation.out
+    peers: dict[str, Call] = {
+        GELU: lambda: activation(bias, a, b, use_gelu=True, out=out),
+        RELU: lambda: activation(bias, a, b, use_gelu=False, out=out),
+    }
     for name, call in contenders.items():
         out.fill_(float("nan"))
         wanted = finished(*EPILOGUES[name])
         error = float((call().double() - wanted).norm() / wanted.norm())
         if not error < 2.5e-3:  # a rounding to bfloat16 is at 1.7e-3; NaN too is wrong
             raise AssertionError(f"{name} at {shape}: relative error {error}")
-    times = timed(torch, contenders, shape, rounds)
+    times = timed(torch, contenders | peers, shape, rounds)
     name = " x ".join(map(str, shape)) + " bfloat16"
     shown = [summary(f"{name}: {what}", values, "ms") for what, values in times.items()]
     print_rows(shown)
@@ -371,6 +377,8 @@ def taxes(result: Result, torch: Any, shape: tuple[int, int, int], rounds: int) 
         if what != "plain":
             found = ratio(times[what], times["plain"])
             result.goals.append(Goal(f"{name}: {what} / plain", found.worse, 1.01, True))
+    for ours, peer in (("bias, gelu_tanh", GELU), ("bias, relu", RELU)):
+        result.goals.append(Goal(f"{name}: {ours} / {peer}", ratio(times[ours], times[peer]).worse, 1.0))
 
 
 if __name__ == "__main__":

@@ -64,7 +64,7 @@ class ndarray:
 
     def _place(self, host: np.ndarray[Any, Any], address: int, device: int) -> None:
         self.host, self.dtype, self.shape, self.strides = host, host.dtype, host.shape, host.strides
-        self._c_contiguous = bool(host.flags.c_contiguous)
+        self._c_contiguous, self._f_contiguous = bool(host.flags.c_contiguous), bool(host.flags.f_contiguous)
         self.ndim, self.size = host.ndim, host.size
         self.data = SimpleNamespace(ptr=address, device_id=device)
 

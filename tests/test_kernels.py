@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import importlib
 from typing import Any
 
 import numpy as np
 import pytest
 
-from cuplate import ArraySpec, ParameterError, config
+from cuplate import ArraySpec, ParameterError, config, kernels
 from cuplate.kernels import matmul_epilogue
 from tests.doubles import install
 
@@ -152,6 +153,14 @@ def test_what_is_not_given_is_not_in_the_kernel() -> None:
     ]
     places = [every.source.index(text) for text in wanted]
     assert places == sorted(places)
+
+
+def test_every_kernel_is_known_by_its_own_name() -> None:
+    """A manifest has nothing else of it."""
+    for name in kernels.__all__:
+        function = getattr(kernels, name)
+        assert function.__qualname__ == function.reference.__qualname__ == name
+        assert getattr(importlib.import_module(function.__module__), name) is function
 
 
 def test_16_bit_floats_before_sm_80_are_refused() -> None:

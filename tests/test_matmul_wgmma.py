@@ -28,16 +28,21 @@ TILES: list[tuple[Any, dict[str, Any]]] = [
 SHAPES = [(1, 8, 8), (4096, 4096, 4096), (2049, 1056, 1032)]
 
 
-def arrays(m: int, k: int, n: int, order: str = "C", dtype: str = "bfloat16") -> tuple[ArraySpec, ...]:
-    """The arrays of a product."""
+def arrays(
+    m: int, k: int, n: int, order: str = "C", dtype: str = "bfloat16", *, more: bool = False
+) -> tuple[ArraySpec, ...]:
+    """The arrays of a product; `more`: a residual and both scales too."""
     b = ArraySpec((k, n), dtype, strides=(1, k) if order == "F" else None)
-    return ArraySpec((m, k), dtype), b, ArraySpec((n,), dtype)
+    given = (ArraySpec((m, k), dtype), b, ArraySpec((n,), dtype))
+    return (*given, ArraySpec((m, n), dtype), ArraySpec((m,)), ArraySpec((n,))) if more else given
 
 
-def planned(function: Any, given: dict[str, Any], shape: tuple[int, int, int], order: str = "C") -> tuple[Plan, str]:
+def planned(
+    function: Any, given: dict[str, Any], shape: tuple[int, int, int], order: str = "C", *, more: bool = False
+) -> tuple[Plan, str]:
     """The plan on a device of 132 multiprocessors, and the text."""
     inspection = function.inspect.__self__
-    described = inspection._described(arrays(*shape, order), given, "sm_90")
+    described = inspection._described(arrays(*shape, order, more=more), given, "sm_90")
     binding = described.chosen.variants.binding
     limits = replace(limits_for("sm_90"), sm_count=SMS)
     chosen = described.chosen
@@ -69,17 +74,35 @@ def test_a_stage_waits_for_the_bytes_that_its_copies_bring(tile: Any, order: str
 
 @pytest.mark.parametrize("tile", TILES, ids=lambda t: f"{t[0].__name__}-{t[1]}")
 def test_shared_memory_ends_where_the_text_ends(tile: Any) -> None:
-    """Rings, buffers, barriers and a row of the bias for each group, by the offsets that are in the text."""
+    """Rings, buffers, barriers, and rows of bias and scale for each group, by the offsets that are in the text."""
     function, given = tile
-    plan, text = planned(function, given, (4096, 4096, 4096))
-    offset = sum(int(n) for n in re.findall(r"const unsigned (?:b_ring|buffer) = \w+ \+ (\d+)u", text))
-    offset += int(re.search(r"full = buffer \+ (\d+)u", text)[1])  # type: ignore[index]
-    bias, a_row = map(int, re.search(r"own_bias = full \+ (\d+)u \+ group \* (\d+)u", text).groups())  # type: ignore[union-attr]
-    assert plan.grid is not None
-    assert plan.grid.shared_memory_bytes == offset + bias + 2 * a_row <= LIMIT_BYTES
-    stages = dict(plan.specialization.parameters)["stages"]
-    assert bias == stages * 16 and offset % 8 == 0 and (offset + bias) % 16 == 0
-    assert all(int(n) % 1024 == 0 for n in re.findall(r"ring \+ (\d+)u", text))  # a swizzle repeats after 1024 bytes
+    for more in (False, True):
+        stages = min(3, given.get("stages", 3))
+        plan, text = planned(function, {**given, "stages": stages}, (4096, 4096, 4096), more=more)
+        assert plan.grid is not None and plan.grid.shared_memory_bytes <= LIMIT_BYTES
+        offset = sum(int(n) for n in re.findall(r"const unsigned (?:b_ring|buffer) = \w+ \+ (\d+)u", text))
+        offset += int(re.search(r"full = buffer \+ (\d+)u", text)[1])  # type: ignore[index]
+        assert offset % 8 == 0 and all(int(n) % 1024 == 0 for n in re.findall(r"ring \+ (\d+)u", text))  # of a swizzle
+        end = stages * 16
+        for name in ("own_bias", *(("own_scale", "came") if more else ())):
+            start, each = map(int, re.search(rf"{name} = full \+ (\d+)u \+ group \* (\d+)u", text).groups())  # type: ignore[union-attr]
+            assert start == end and (offset + start) % (8 if name == "came" else 16) == 0
+            end = start + 2 * each
+        assert plan.grid.shared_memory_bytes == offset + end
+        assert ("came" in text) == more
+        if more:  # the barriers that are made are those that are waited for, and each waits for one box
+            barriers = re.search(r"i < (\d+); \+\+i\) barrier_init\(full \+ (\d+)u", text)
+            assert barriers is not None and int(barriers[1]) * 8 == end - int(barriers[2]) == 32
+            assert re.findall(r"barrier_expect\(barrier, (\d+)\)", text) == [str(size(plan.maps["residual"].box))]
+
+
+@pytest.mark.parametrize("tile", TILES, ids=lambda t: f"{t[0].__name__}-{t[1]}")
+def test_shared_memory_of_the_defaults_fits_with_everything(tile: Any) -> None:
+    """Bias, residual and scales of the three functions need no smaller ring."""
+    function, given = tile
+    if given.get("tile_n", 0) <= 192 and "tile_m" not in given:
+        plan, _ = planned(function, given, (4096, 4096, 4096), more=True)
+        assert plan.grid is not None and plan.grid.shared_memory_bytes <= LIMIT_BYTES
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)

@@ -497,3 +497,30 @@ def test_warm_calls_end_as_cold_ones(gpu: Gpu, alter: Any, error: Any) -> None:
     with cuplate.subscribe(lambda event: None), pytest.raises(error) as cold_error:
         f(t["x"], out=t["out"])
     assert str(warm_error.value) == str(cold_error.value) and len(gpu.launches) == 3
+
+
+@pytest.mark.parametrize("library", ["cupy", "torch"])
+def test_arrays_by_columns_are_hot_where_the_order_is_asked(gpu: Gpu, library: str) -> None:
+    """Each order has its plan; a view of the same sizes with gaps is refused after both."""
+
+    @specialize(Inline(KERNEL % "out[0] = {{ 1 if x.order == 'F' else 2 }} + w[0];"), grid=1)
+    def k(x: Float32[Array, "M N"], w: Float32[Array, "M N"]) -> Float32[Array, "M N"]:
+        raise NotImplementedError
+
+    def made(host: Any) -> Any:
+        if library == "cupy":
+            return type(gpu.array(0))(host=host)
+        return gpu.torch.Tensor(host, gpu.new_address(host.nbytes))
+
+    rows, columns = np.zeros((6, 4), np.float32), np.zeros((4, 6), np.float32).T
+    codes = []
+    for host in (rows, columns, rows, columns):
+        for _ in range(3):
+            k(made(host), made(rows))
+        codes.append(gpu.launches[-1].code)
+    assert codes[0] == codes[2] != codes[1] == codes[3]
+    assert k.cache_info().hits == 10 and len(k.__globals__["_plans"]) == 2
+    with pytest.raises(LayoutError):
+        k(made(np.zeros((6, 8), np.float32)[:, ::2]), made(rows))
+    with pytest.raises(LayoutError):
+        k(made(rows), made(columns))  # the order of w is not asked

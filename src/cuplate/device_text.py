@@ -66,7 +66,7 @@ class _Node(NamedTuple):
     run: _Run
 
 
-@dataclass(frozen=True, init=False)
+@dataclass(frozen=True, init=False, repr=False)
 class DeviceText:
     """A compile-time parameter whose value is an expression of device code: ``Annotated[str, DeviceText("x")]``.
 
@@ -91,6 +91,10 @@ class DeviceText:
     def __init__(self, *floats: str, integers: tuple[str, ...] = ()) -> None:
         object.__setattr__(self, "floats", floats)
         object.__setattr__(self, "integers", integers)
+
+    def __repr__(self) -> str:
+        said = [*map(repr, self.floats), *([f"integers={self.integers!r}"] if self.integers else [])]
+        return f"DeviceText({', '.join(said)})"
 
     def check(self, text: str, parameter: str, function: str) -> str:
         """The expression on one line, its numbers as float literals where they have a point or an exponent.

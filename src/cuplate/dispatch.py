@@ -8,6 +8,7 @@ view, a given stream, a wrong name) goes to ``cold``, which checks everything an
 
 from __future__ import annotations
 
+import functools
 import inspect
 import itertools
 import linecache
@@ -60,6 +61,7 @@ def dispatcher(
     several_devices: bool = False,
     repeats: bool = False,
     asked: Collection[str] = (),
+    ordered: Collection[str] = (),
     idioms: Sequence[Idiom] = (CUPY,),
 ) -> FunctionType:
     """The function that users call.
@@ -79,6 +81,8 @@ def dispatcher(
         only CuPy's arrays can be told so.
     asked : collection of str
         Parameters of which it matters whether the caller gave them: left out, they are `MISSING`, not their default.
+    ordered : collection of str
+        Array arguments that may lie by columns too.
     idioms : sequence of Idiom
         Of the libraries whose arrays are looked up. With several, the class of the first array says which.
 
@@ -107,8 +111,9 @@ def dispatcher(
     run = f"_plan[0]({', '.join(['_plan', 'out', *arguments])})"
     cold = f"return _cold(_more, _unknown, {', '.join([*arguments, *parameters, 'out', 'stream'])})"
     lines = [f"def {signature.function}({', '.join(heads)}):"]
+    look_up = functools.partial(_look_up_lines, signature, aligned, ordered, several_devices)
     if TORCH in idioms:
-        found = _look_up_lines(signature, aligned, several_devices, TORCH, run)
+        found = look_up(TORCH, run)
         if CUPY in idioms:
             lines.append(f"    if {signature.arrays[0].name}.__class__ in _tensors:")
             lines += [f"        {line}" for line in (*found, cold)]
@@ -117,7 +122,7 @@ def dispatcher(
     if CUPY in idioms:
         lines += [f"    {line}" for line in (_repeat_lines(signature, several_devices) if repeats else ())]
         note = _note_lines(signature) if repeats else []
-        lines += [f"    {line}" for line in _look_up_lines(signature, aligned, several_devices, CUPY, run, note)]
+        lines += [f"    {line}" for line in look_up(CUPY, run, note)]
     lines.append(f"    {cold}")
     return _make("\n".join(lines) + "\n", signature.function, namespace)
 
@@ -125,6 +130,7 @@ def dispatcher(
 def _look_up_lines(
     signature: Signature,
     aligned: Sequence[tuple[str, int]],
+    ordered: Collection[str],
     several_devices: bool,
     idiom: Idiom,
     run: str,
@@ -133,7 +139,7 @@ def _look_up_lines(
     """Find the plan of a call and run it."""
     return [
         "try:",
-        f"    _plan = _plans[{_plan_key(signature, aligned, several_devices, idiom)}]",
+        f"    _plan = _plans[{_plan_key(signature, aligned, ordered, several_devices, idiom)}]",
         f"except {idiom.unfit}:",
         "    _plan = None",  # and leave the handler, or an error of the cold path would drag the look-up's along
         "if _plan is not None and stream is None and not (_more or _unknown or _listeners):",
@@ -247,15 +253,23 @@ def key_function(
     aligned: Sequence[tuple[str, int]],
     *,
     several_devices: bool,
+    ordered: Collection[str] = (),
     idiom: Idiom = CUPY,
 ) -> FunctionType:
     """A function of all arguments, parameters and ``out`` that gives the plan key which `dispatcher` looks up."""
     names = [*(a.name for a in signature.arguments), *(p.name for p in signature.parameters), "out=None"]
-    text = f"def _key_of({', '.join(names)}):\n    return {_plan_key(signature, aligned, several_devices, idiom)}\n"
+    key = _plan_key(signature, aligned, ordered, several_devices, idiom)
+    text = f"def _key_of({', '.join(names)}):\n    return {key}\n"
     return _make(text, "_key_of", namespace)
 
 
-def _plan_key(signature: Signature, aligned: Sequence[tuple[str, int]], several_devices: bool, idiom: Idiom) -> str:
+def _plan_key(
+    signature: Signature,
+    aligned: Sequence[tuple[str, int]],
+    ordered: Collection[str],
+    several_devices: bool,
+    idiom: Idiom,
+) -> str:
     """Python text of the plan key: one flat tuple of what a plan depends on.
 
     Arrays enter by what their library's idiom says; the first by its class too, which keeps the libraries apart.
@@ -265,7 +279,7 @@ def _plan_key(signature: Signature, aligned: Sequence[tuple[str, int]], several_
     parts: list[str] = []
     for i, argument in enumerate(signature.arrays):
         n = argument.name
-        facts = idiom.facts(argument, several_devices=several_devices, first=i == 0)
+        facts = idiom.facts(argument, several_devices=several_devices, first=i == 0, ordered=n in ordered)
         facts += "".join(f", {idiom.pointer(n)} % {size} == 0" for name, size in aligned if name == n)
         if argument.optional:
             parts.append(f"None if {n} is None else ({facts})")

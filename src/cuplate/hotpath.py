@@ -202,6 +202,9 @@ class HotPath:
         outputs = {o.name for o in self.signature.outputs}
         if any(name in outputs and size > FRESH_ALIGNMENT for name, size in self._aligned()):
             return None
+        layouts = {name: a.order for name, a in call.arrays.items() if a is not None}
+        if any(order != "C" and not (order == "F" and name in self._ordered()) for name, order in layouts.items()):
+            return None
         given = [call.values[a.name] for a in arrays if call.arrays[a.name] is not None] + list(call.outputs.values())
         owner: Any = call.owner
         idiom = IDIOMS.get(owner.name)
@@ -223,7 +226,10 @@ class HotPath:
             names, _launch=launch, _streams=gpu.streams, _wrap_stream=gpu.stream_of, _keep=_keep, _zero=gpu.zero
         )
         aligned, several = self._aligned(), self._several
-        self._keys[idiom] = key_function(self.signature, self._namespace, aligned, several_devices=several, idiom=idiom)
+        ordered = self._ordered()
+        self._keys[idiom] = key_function(
+            self.signature, self._namespace, aligned, several_devices=several, ordered=ordered, idiom=idiom
+        )
         known = self._idioms | {idiom}
         code = dispatcher(
             self.signature,
@@ -232,6 +238,7 @@ class HotPath:
             several_devices=several,
             repeats=CUPY in known and repeatable(self.signature),
             asked=self._asked,
+            ordered=ordered,
             idioms=tuple(known),
         ).__code__
         if TORCH in known:
@@ -246,6 +253,10 @@ class HotPath:
         return tuple(
             sorted((f.array, f.value) for f in self._facts if f.name == "aligned" and f.value and f.array in names)
         )
+
+    def _ordered(self) -> frozenset[str]:
+        """Array arguments whose order is asked, and which may lie by columns too."""
+        return frozenset(f.array for f in self._facts if f.name == "order") & {a.name for a in self.signature.arrays}
 
     def _shape(self, call: Call, plan: Plan, recipes: tuple[Recipe, ...]) -> RunnerShape:
         return RunnerShape(

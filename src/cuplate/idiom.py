@@ -31,8 +31,8 @@ class Idiom(Protocol):
     unfit: str
     current_device: str
 
-    def facts(self, argument: ArrayArgument, *, several_devices: bool, first: bool) -> str:
-        """What the plan key holds of an array: all that its plan depends on."""
+    def facts(self, argument: ArrayArgument, *, several_devices: bool, first: bool, ordered: bool) -> str:
+        """What the plan key holds of an array: all that its plan depends on; `ordered`: it may lie by columns too."""
         ...
 
     def pointer(self, name: str) -> str:
@@ -75,10 +75,11 @@ class _Cupy:
     unfit = "_absent"
     current_device = "_current_device"
 
-    def facts(self, argument: ArrayArgument, *, several_devices: bool, first: bool) -> str:
+    def facts(self, argument: ArrayArgument, *, several_devices: bool, first: bool, ordered: bool) -> str:
         # Only CuPy's arrays have `_c_contiguous`, so any other library's fails here.
         n = argument.name
         facts = f"{n}.dtype, {self._shape(argument)}, {n}._c_contiguous"
+        facts += f", {n}._f_contiguous" if ordered else ""
         if several_devices:
             facts += f", {n}.data.device_id"
         return f"{n}.__class__, {facts}" if first else facts
@@ -130,19 +131,20 @@ class _Torch:
     """torch: a tensor may become another one in place, and its memory may hold other values than the tensor.
 
     So nothing but class, dtype, shape, packedness and device is in the key, and the rest is asked in each call. What
-    is not dense fails at one of ``shape``, ``is_contiguous()`` and ``data_ptr()``; what torch.func has wrapped and what
-    has no memory, at ``data_ptr()`` or with the address 0.
+    is not dense fails at one of ``shape``, ``is_contiguous()``, ``stride()`` and ``data_ptr()``; what torch.func has
+    wrapped and what has no memory, at ``data_ptr()`` or with the address 0.
     """
 
     name = "torch"
     unfit = "_refused"
     current_device = "_tensor_device"
 
-    def facts(self, argument: ArrayArgument, *, several_devices: bool, first: bool) -> str:
+    def facts(self, argument: ArrayArgument, *, several_devices: bool, first: bool, ordered: bool) -> str:
         n = argument.name
         # Where there is one GPU, a tensor of CUDA is on it; an index alone could be another kind of device's.
         where = f"{n}.device" if several_devices else f"{n}.is_cuda"
-        return f"{n}.__class__, {n}.dtype, {n}.shape, {n}.is_contiguous(), {where}"
+        layout = f"{n}.stride()" if ordered else f"{n}.is_contiguous()"
+        return f"{n}.__class__, {n}.dtype, {n}.shape, {layout}, {where}"
 
     def pointer(self, name: str) -> str:
         return f"{name}.data_ptr()"

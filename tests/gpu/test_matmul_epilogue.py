@@ -210,6 +210,37 @@ def test_an_output_that_is_the_residual_is_refused(torch: Any) -> None:
                 matmul_epilogue(**arrays, out=out)
 
 
+@pytest.mark.parametrize("library", ["cupy", "torch"])
+def test_a_transposed_b_is_hot(torch: Any, library: str) -> None:
+    """What a layer of torch multiplies by: found by its key like any other, and never taken for the other order."""
+    arrays = {order: drawn(torch, "float16", order, (200, 136, 136), {}) for order in "CF"}
+    of = (lambda x: x) if library == "torch" else cupy.asarray
+
+    def run() -> None:
+        for each in arrays.values():
+            got = matmul_epilogue(of(each["a"]), of(each["b"]))
+            assert_right(torch, torch.as_tensor(got, device="cuda"), each, {})
+
+    run()
+    before = matmul_epilogue.cache_info()
+    for _ in range(4):
+        run()
+    after = matmul_epilogue.cache_info()
+    assert after.hits - before.hits == 8 and len(matmul_epilogue.__globals__["_plans"]) >= 2
+
+
+def test_an_output_may_begin_anywhere(torch: Any, launches: list[Event]) -> None:
+    """Aligned ones and others by turns: each has its kernel."""
+    arrays = drawn(torch, "bfloat16", "C", (200, 136, 264), {})
+    memory = torch.empty(200 * 264 + 64, device="cuda", dtype=torch.bfloat16)
+    for offset, variant in ((0, "matmul_wgmma_small"), (2, "matmul_mma"), (1, "matmul_mma_ragged")) * 2:
+        out = memory[offset : offset + 200 * 264].view(200, 264)
+        out.fill_(float("nan"))
+        assert matmul_epilogue(**arrays, out=out) is out
+        assert_right(torch, out, arrays, {})
+        assert launches[-1].detail["variant"] == variant
+
+
 def test_nan_stays_and_does_not_spread(torch: Any) -> None:
     """Through relu and limits, from a residual and from a scale, to their own elements alone."""
     arrays = drawn(torch, "bfloat16", "C", (200, 64, 136), ALL)

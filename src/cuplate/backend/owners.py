@@ -244,7 +244,7 @@ class _Cupy:
 
     def is_plain(self, array: Any) -> bool:
         """Whether generated code may ask this array for what it depends on."""
-        return bool(getattr(array, "_c_contiguous", False))
+        return hasattr(array, "_c_contiguous")
 
     def generated(self) -> dict[str, Any]:
         """What generated code calls, by its names there."""
@@ -406,7 +406,7 @@ class _Torch:
 
     def is_plain(self, array: Any) -> bool:
         """Whether generated code may ask this tensor for what it depends on."""
-        return type(array) in self.plain_types and array.is_contiguous()
+        return type(array) in self.plain_types
 
     @property
     def plain_types(self) -> frozenset[type]:

@@ -109,7 +109,7 @@ def _named(function: F, name: str, **defaults: Any) -> F:
     """The function under another name, with other defaults of its parameters."""
     it: Any = function
     copy: Any = FunctionType(it.__code__, it.__globals__, name, it.__defaults__)
-    copy.__kwdefaults__ = it.__kwdefaults__ | defaults
+    copy.__qualname__, copy.__kwdefaults__ = name, it.__kwdefaults__ | defaults
     copy.__annotations__, copy.__doc__ = it.__annotations__, it.__doc__
     return cast("F", copy)
 
