@@ -319,7 +319,7 @@ CASES: list[tuple[str, str, Callable[[Any, str], None], tuple[tuple[str, str], .
     ("x w z", "gradient", change(requires_grad=True), ((r"\b(x|w)\.requires_grad", "False"),)),
     ("x w z", "no memory", change(address=0), ((r"if not \(_p_.*\):", "if False:"),)),
     ("z", "between two floats", onto("line", 4), ((r"if _p_x % 8:", "if False:"),)),
-    ("x", "alignment", onto("line", 4), ((r", x\.data_ptr\(\) % 16 == 0", ""),)),
+    ("x", "alignment", onto("line", 4), ((r"\(_p_x := x\.data_ptr\(\)\) % 16 == 0", "bool(_p_x := x.data_ptr())"),)),
     ("out z_out", "class", sub, ((r"out\.__class__ not in _tensors or ", ""),)),
     ("out", "dtype", as_host(lambda h: h.astype(np.int32)), ((r"out\.dtype is not _dtype_out", "False"),)),
     ("out", "shape", as_host(lambda h: np.zeros((4, 6), h.dtype)), ((r"out\.shape != _shape_out", "False"),)),

@@ -29,6 +29,7 @@ __all__ = [
     "dispatcher",
     "key_function",
     "plan_values",
+    "pointed",
     "repeatable",
     "runner",
     "same_call",
@@ -108,7 +109,7 @@ def dispatcher(
     for p in signature.parameters:
         heads.append(f"{p.name}={f'_default_{p.name}' if f'_default_{p.name}' in defaults else '_missing'}")
     heads += ["out=None", "stream=None", "**_unknown"]
-    run = f"_plan[0]({', '.join(['_plan', 'out', *arguments])})"
+    run = f"_plan[0]({', '.join(['_plan', 'out', *arguments, *(f'_p_{n}' for n in pointed(signature, aligned))])})"
     cold = f"return _cold(_more, _unknown, {', '.join([*arguments, *parameters, 'out', 'stream'])})"
     lines = [f"def {signature.function}({', '.join(heads)}):"]
     look_up = functools.partial(_look_up_lines, signature, aligned, ordered, several_devices)
@@ -148,6 +149,12 @@ def _look_up_lines(
         *(f"        {line}" for line in note),
         "        return _result",
     ]
+
+
+def pointed(signature: Signature, aligned: Sequence[tuple[str, int]]) -> tuple[str, ...]:
+    """The arrays whose address the plan key has to ask anyway: a runner is given it."""
+    asked = {name for name, _ in aligned}
+    return tuple(a.name for a in signature.arrays if a.name in asked and not a.optional)
 
 
 def repeatable(signature: Signature) -> bool:
@@ -277,10 +284,14 @@ def _plan_key(
     that are left out most of the time cost one comparison then.
     """
     parts: list[str] = []
+    known = pointed(signature, aligned)
     for i, argument in enumerate(signature.arrays):
         n = argument.name
         facts = idiom.facts(argument, several_devices=several_devices, first=i == 0, ordered=n in ordered)
-        facts += "".join(f", {idiom.pointer(n)} % {size} == 0" for name, size in aligned if name == n)
+        address = f"(_p_{n} := {idiom.pointer(n)})" if n in known else idiom.pointer(n)
+        for size in (size for name, size in aligned if name == n):
+            facts += f", {address} % {size} == 0"
+            address = f"_p_{n}" if n in known else address
         if argument.optional:
             parts.append(f"None if {n} is None else ({facts})")
         else:
@@ -336,21 +347,23 @@ def runner(
     shape: RunnerShape,
     namespace: dict[str, Any],
     *,
+    known: Sequence[str] = (),
     several_devices: bool = False,
     idiom: Idiom = CUPY,
 ) -> Runner:
-    """The function that runs a plan of `shape` on arrays of one library and device.
+    """The function that runs a plan of `shape` on arrays of one library and device; `known`: as `pointed` says.
 
     A plan is the flat tuple that `plan_values` makes. The text allocates the outputs (or checks a given one), finds the
     current stream and launches; it makes no check that the plan key has made already.
     """
     name = f"_run_{signature.function}"
-    head = f"def {name}({', '.join(['_plan', 'out', *(a.name for a in signature.arguments)])}):"
-    lines = [head, *(f"    {line}" for line in _runner_lines(shape, several_devices, idiom))]
+    given = [*(a.name for a in signature.arguments), *(f"_p_{n}" for n in known)]
+    head = f"def {name}({', '.join(['_plan', 'out', *given])}):"
+    lines = [head, *(f"    {line}" for line in _runner_lines(shape, known, several_devices, idiom))]
     return _make("\n".join(lines) + "\n", name, namespace)
 
 
-def _runner_lines(shape: RunnerShape, several_devices: bool, idiom: Idiom) -> list[str]:
+def _runner_lines(shape: RunnerShape, known: Sequence[str], several_devices: bool, idiom: Idiom) -> list[str]:
     """The body of a runner."""
     constants = [f"_i{i}" for i, (kind, _) in enumerate(shape.recipes) if kind in CONSTANT]
     fields = ["_run", "_entry", "_config", "_kernel", "_owner_class", *constants]
@@ -360,7 +373,7 @@ def _runner_lines(shape: RunnerShape, several_devices: bool, idiom: Idiom) -> li
     lines = [f"{', '.join(fields)} = _plan"]
     add = lines.append
     pairs = [(name, size) for name, size in shape.pairs if name in shape.present]
-    lines += idiom.addresses(shape.present, [name for name, _ in pairs])
+    lines += idiom.addresses(shape.present, [name for name, _ in pairs], known)
     for name, size in pairs:
         lines += [f"if _p_{name} % {size}:", "    return _again"]
     for name in shape.written:

@@ -20,6 +20,7 @@ from cuplate.dispatch import (
     dispatcher,
     key_function,
     plan_values,
+    pointed,
     repeatable,
     runner,
     same_call,
@@ -131,7 +132,10 @@ class HotPath:
         shape = self._shape(call, plan, recipes)
         run = self._runners.get((idiom, shape))
         if run is None:
-            run = runner(self.signature, shape, self._namespace, several_devices=self._several, idiom=idiom)
+            known = pointed(self.signature, self._aligned())
+            run = runner(
+                self.signature, shape, self._namespace, known=known, several_devices=self._several, idiom=idiom
+            )
             if idiom is TORCH:
                 self._namespace["_untraced"](run.__code__)
             self._runners[idiom, shape] = run

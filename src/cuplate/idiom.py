@@ -39,8 +39,11 @@ class Idiom(Protocol):
         """The address of an array's first element."""
         ...
 
-    def addresses(self, present: Sequence[str], pairs: Sequence[str]) -> list[str]:
-        """Ask each call's arrays for what no key can hold, then set ``_p_{name}`` of each; `pairs` are complex."""
+    def addresses(self, present: Sequence[str], pairs: Sequence[str], known: Sequence[str]) -> list[str]:
+        """Ask each call's arrays for what no key can hold, then set ``_p_{name}`` of each but the `known` ones.
+
+        `pairs` are complex.
+        """
         ...
 
     def may_make(self) -> list[str]:
@@ -98,8 +101,8 @@ class _Cupy:
     def pointer(self, name: str) -> str:
         return f"{name}.data.ptr"
 
-    def addresses(self, present: Sequence[str], pairs: Sequence[str]) -> list[str]:
-        return [f"_p_{n} = {n}.data.ptr" for n in present]
+    def addresses(self, present: Sequence[str], pairs: Sequence[str], known: Sequence[str]) -> list[str]:
+        return [f"_p_{n} = {n}.data.ptr" for n in present if n not in known]
 
     def may_make(self) -> list[str]:
         return []
@@ -149,7 +152,7 @@ class _Torch:
     def pointer(self, name: str) -> str:
         return f"{name}.data_ptr()"
 
-    def addresses(self, present: Sequence[str], pairs: Sequence[str]) -> list[str]:
+    def addresses(self, present: Sequence[str], pairs: Sequence[str], known: Sequence[str]) -> list[str]:
         lazy = " or ".join([*(f"{n}.is_neg()" for n in present), *(f"{n}.is_conj()" for n in pairs)])
         graded = " or ".join(f"{n}.requires_grad" for n in present)
         return [
@@ -158,7 +161,7 @@ class _Torch:
             # make_fx) or a trace would not see the launch.
             f"    if _modes() or _trace() or _forward._current_level >= 0 or {lazy} or _grads() and ({graded}):",
             "        return _again",
-            *(f"    _p_{n} = {n}.data_ptr()" for n in present),
+            *(f"    _p_{n} = {n}.data_ptr()" for n in present if n not in known),
             "except _refused:",
             "    return _again",
             f"if not ({' and '.join(f'_p_{n}' for n in present)}):",
