@@ -3,7 +3,8 @@
 Random normal data, several sets of it by turns; every contender is compared with float64 before it is timed. TF32 is
 off everywhere. `_addmm_activation` is cuBLASLt's own fused bias and ReLU, the fair opponent; `torch.mm` is its product
 alone, and CuPy the product and two passes over it. What is timed is `matmul_epilogue`, which chooses its kernel, and
-`matmul_mma` by its name. Every epilogue is timed against the plain product. `--sweep` adds shapes of language models.
+`matmul_mma` by its name; in float32 its `precision` too, with the errors of all. Every epilogue is timed against the
+plain product. `--sweep` adds shapes of language models.
 """
 
 from __future__ import annotations

@@ -117,7 +117,7 @@ def test_what_is_promoted_and_left_out_matters() -> None:
 def first_phase() -> Any:
     """The text that writes the planes, with its one instruction written out, as a kernel of its own."""
     text = described((64, 64, 64), precision="bf16x6").content.source.text
-    text = text[text.index("// The nearest bfloat16") : text.index('extern "C" __global__')]
+    text = text[text.index("// The nearest bfloat16") : text.index("// What threads have written")]
     text, n = re.subn(r"asm\(.*?\);", "word = nearest(first) | nearest(second) << 16;", text)
     assert n == 1
     nearest = """__device__ unsigned nearest(const float x)
@@ -126,7 +126,13 @@ def first_phase() -> Any:
     return (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
 }
 """
-    kernel = 'extern "C" __global__ void {{ kernel }}({{ args }}) { split({{ x }}, {{ out }}, {{ R }}, {{ C }}); }'
+    kernel = """extern "C" __global__ void {{ kernel }}({{ args }})
+{
+    const int thread = blockIdx.x * 384 + threadIdx.x;
+    split<4>({{ x }}, {{ out }}, {{ R }}, {{ C }}, 0, {{ R }} / 2, thread, 768);
+    split<1>({{ x }}, {{ out }}, {{ R }}, {{ C }}, {{ R }} / 2, {{ R }}, thread, 768);
+}
+"""
 
     @specialize(Inline(f"{nearest}{{% raw %}}{text}{{% endraw %}}{kernel}"), grid=2, block=384)
     def planes(x: Float32[Array, "R C"]) -> Int16[Array, "3 R cdiv(C,8)*8"]:
@@ -183,7 +189,7 @@ def test_planes_end_where_their_map_ends(shape: tuple[int, int, int], order: str
             assert sizes[f"{name}_planes"] == planes * rows * padded
             if rows > 1:
                 assert layout.strides == (rows * padded * 2, padded * 2, 2)
-        assert sizes["arrived"] == 1 and plan.zeroed == ("arrived",)
+        assert sizes["arrived"] == -(-m // 1024) and plan.zeroed == ("arrived",)
 
 
 def test_each_product_is_there_once() -> None:
@@ -194,6 +200,34 @@ def test_each_product_is_there_once() -> None:
         assert [(int(p), int(q)) for p, q in pairs] == products and "#include" not in text
     report = matmul_split.inspect(*[ArraySpec((256, 256))] * 2, arch="sm_90", precision="bf16x3")
     assert report.arch == "sm_90a" and report.ptx.count("wgmma.mma_async") == 4 * 3
+
+
+@pytest.mark.parametrize(
+    "shape", [(8192, 8192), (4096, 4096), (1025, 50_000), (5000, 256), (128, 8192), (1, 1)], ids=str
+)
+def test_every_row_is_split_before_it_is_copied(shape: tuple[int, int]) -> None:
+    """By the first phase, or in the band that is waited for; the walks of the text, in Python."""
+    m, n = shape
+    text = described((m, 64, n), precision="bf16x3").content.source.text
+    assert "const int at_first = in_band * 2 >= gridDim.x ? min(m_size, 1024) : m_size;" in text
+    assert "for (int band = 1, begin = at_first; begin < m_size; ++band, begin += 1024)" in text
+    tiles_m, tiles_n, blocks = -(-m // 128), -(-n // 128), 132
+    in_band = 8 * tiles_n
+    at_first = min(m, 1024) if in_band * 2 >= blocks else m
+    bands = {0: range(at_first)}
+    for band, begin in enumerate(range(at_first, m, 1024), 1):
+        bands[band] = range(begin, min(begin + 1024, m))
+    assert sum(map(len, bands.values())) == m and len(bands) <= -(-m // 1024)  # each row once, a count for each band
+    for block in (0, 57, blocks - 1):
+        ready, known = (0 if at_first < m else tiles_m), {0}
+        for tile in range(block, tiles_m * tiles_n, blocks):
+            band = tile // in_band
+            if band > ready:
+                ready = band
+                known.add(band)
+            height = min(tiles_m - band * 8, 8)
+            row = (band * 8 + tile % in_band % height) * 128
+            assert all(any(r in bands[b] for b in known) for r in (row, min(row + 127, m - 1)))
 
 
 @pytest.mark.parametrize("seed", range(2))
@@ -270,6 +304,7 @@ def test_the_ring_neither_stands_still_nor_runs_over(
     ("given", "condition"),
     [
         ({"precision": "bf16x6", "stages": 3}, "stages > 3"),
+        ({"precision": "bf16x3", "tile_n": 192}, "stages * (128 + tile_n)"),
         ({"precision": "bf16x3", "relu": True, "epilogue": "silu"}, "relu == None"),
         ({"precision": "tf32"}, "precision = 'tf32'"),
     ],
@@ -279,6 +314,24 @@ def test_what_does_not_go_together_is_refused(given: dict[str, Any], condition: 
     """A ring that would stand still, registers, and what is no precision."""
     with pytest.raises(ParameterError, match=re.escape(condition)):
         matmul_split.inspect(*[ArraySpec((256, 256))] * 2, arch="sm_90", **given)
+
+
+@pytest.mark.parametrize(
+    ("shape", "three", "six"),
+    [
+        ((8192, 8192, 8192), "matmul_split_wide", "matmul_split"),
+        ((4096, 4096, 4096), "matmul_split", "matmul_split"),  # 6 rounds of the wide tile for what fills 5.3
+        ((1024, 1024, 1024), "matmul_split_small", "matmul_split_small"),
+    ],
+    ids=str,
+)
+def test_the_tile_follows_from_the_shape(shape: tuple[int, int, int], three: str, six: str) -> None:
+    """As it was measured on an H200."""
+    m, k, n = shape
+    for precision, name in (("bf16x3", three), ("bf16x6", six)):
+        arrays = ArraySpec((m, k)), ArraySpec((k, n))
+        found = matmul_epilogue.inspect.__self__._described(arrays, {"precision": precision}, "sm_90")  # type: ignore[attr-defined]
+        assert found.chosen.name == name
 
 
 def test_it_is_chosen_where_it_is_asked_for() -> None:
@@ -296,7 +349,7 @@ def test_it_is_chosen_where_it_is_asked_for() -> None:
             matmul_epilogue.inspect(*[ArraySpec((64, 64), dtype)] * 2, arch=arch, precision="bf16x3")
         assert why in caught.value.passed_over  # type: ignore[attr-defined]
     x = np.zeros((8, 8), np.float32)
-    with pytest.raises(ParameterError, match=r"passed over matmul_split: .* only a GPU"):
+    with pytest.raises(ParameterError, match=r"matmul_split: .* only a GPU"):
         matmul_epilogue(x, x, precision="bf16x3")
 
 

@@ -20,6 +20,8 @@ from cuplate.kernels import (
     matmul_simt,
     matmul_simt_ragged,
     matmul_split,
+    matmul_split_small,
+    matmul_split_wide,
     matmul_wgmma,
     matmul_wgmma_small,
     matmul_wgmma_wide,
@@ -111,9 +113,10 @@ def products() -> list[Compiled]:
     made.append(Compiled(matmul_mma, product("bfloat16", more=True), {"epilogue": "gelu"}, ("sm_80",)))
     # (with a bias, a residual and both scales the widest tile puts away 12 bytes in its epilogue)
     made += [Compiled(f, product("bfloat16", more=True), {"epilogue": "silu"}, ("sm_90a",)) for f in SMALLER]
-    made.append(Compiled(matmul_split, product("float32"), {"precision": "bf16x3", "relu": True}, ("sm_90a",)))
+    for f, precision in ((matmul_split, "bf16x6"), (matmul_split_wide, "bf16x3"), (matmul_split_small, "bf16x3")):
+        made.append(Compiled(f, product("float32"), {"precision": precision, "relu": True}, ("sm_90a",)))
     more = {"precision": "bf16x6", "epilogue": "gelu"}
-    made.append(Compiled(matmul_split, product("float32", "F", more=True), more, ("sm_90a",)))
+    made.append(Compiled(matmul_split_wide, product("float32", "F", more=True), more, ("sm_90a",)))
     return made
 
 

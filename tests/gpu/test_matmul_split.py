@@ -7,7 +7,7 @@ from typing import Any
 import cupy
 import pytest
 
-from cuplate.kernels import matmul_epilogue, matmul_split
+from cuplate.kernels import matmul_epilogue, matmul_split, matmul_split_small, matmul_split_wide
 from tests.gpu.test_matmul_tensor import activated, poisoned, untouched
 
 pytestmark = [
@@ -16,10 +16,11 @@ pytestmark = [
 ]
 
 STATED = {"bf16x3": 8e-6, "bf16x6": 2e-6}
-# M, K, N: both sides of a tile's edges, one element, rows that are no multiple of 16 bytes, K = 0.
+# M, K, N: both sides of a tile's edges, one element, rows that are no multiple of 16 bytes, K = 0; bands
+# of rows that are split behind the products of others.
 SHAPES = [
     (128, 64, 192), (256, 256, 256), (1, 1, 1), (37, 29, 53), (129, 72, 520), (127, 8, 193), (1000, 1000, 1000),
-    (64, 2056, 200), (2049, 1057, 1033), (640, 4096, 3000), (300, 0, 77), (3, 5000, 5),
+    (64, 2056, 200), (2049, 1057, 1033), (640, 4096, 3000), (300, 0, 77), (3, 5000, 5), (2301, 203, 3301),
 ]  # fmt: skip
 # What the planes lack, as a share of the product of absolute values.
 LOST = {"bf16x3": 2.0**-15, "bf16x6": 2.0**-22}
@@ -61,6 +62,18 @@ def test_any_shape_is_right(torch: Any, precision: Any, order: str, shape: tuple
     torch.cuda.synchronize()
     assert_right(torch, out, a, b, bias, precision)
     assert untouched(torch, memory, out)
+
+
+@pytest.mark.parametrize("order", ["C", "F"])
+@pytest.mark.parametrize(("function", "precision"), [(matmul_split_wide, "bf16x3"), (matmul_split_small, "bf16x6")])
+def test_other_tiles_are_right(torch: Any, function: Any, precision: Any, order: str) -> None:
+    """At edges, and with bands of rows that are split behind the products of others."""
+    for shape in ((37, 29, 53), (129, 72, 520), (2301, 203, 3301), (4096, 520, 4096)):
+        a, b, _ = inputs(torch, shape, order)
+        out, memory = poisoned(torch, shape[0], shape[2], "float32")
+        function(a, b, precision=precision, out=out)
+        assert_right(torch, out, a, b, None, precision)
+        assert untouched(torch, memory, out)
 
 
 @pytest.mark.parametrize("spread", [0, 20])
@@ -152,7 +165,7 @@ def test_streams_and_graphs(torch: Any) -> None:
 
 def test_it_is_the_same_every_time(torch: Any) -> None:
     """A race would show."""
-    a, b, _ = inputs(torch, (1100, 2100, 1300))
+    a, b, _ = inputs(torch, (2100, 1100, 3300))
     for precision in STATED:
         first = matmul_split(a, b, precision=precision)
         assert all(torch.equal(first, matmul_split(a, b, precision=precision)) for _ in range(40))

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from cuplate.kernels.rows import layer_norm, rms_norm, row_argmax, row_reduce, softmax
     from cuplate.kernels.scan import inclusive_scan
     from cuplate.kernels.simt import matmul_simt, matmul_simt_ragged
-    from cuplate.kernels.split import matmul_split
+    from cuplate.kernels.split import matmul_split, matmul_split_small, matmul_split_wide
     from cuplate.kernels.wgmma import matmul_wgmma, matmul_wgmma_small, matmul_wgmma_wide
 
 __all__ = [
@@ -27,6 +27,8 @@ __all__ = [
     "matmul_simt",
     "matmul_simt_ragged",
     "matmul_split",
+    "matmul_split_small",
+    "matmul_split_wide",
     "matmul_wgmma",
     "matmul_wgmma_small",
     "matmul_wgmma_wide",
@@ -48,6 +50,8 @@ _HOMES = {
     "matmul_simt": "cuplate.kernels.simt",
     "matmul_simt_ragged": "cuplate.kernels.simt",
     "matmul_split": "cuplate.kernels.split",
+    "matmul_split_small": "cuplate.kernels.split",
+    "matmul_split_wide": "cuplate.kernels.split",
     "matmul_wgmma": "cuplate.kernels.wgmma",
     "matmul_wgmma_small": "cuplate.kernels.wgmma",
     "matmul_wgmma_wide": "cuplate.kernels.wgmma",

@@ -10,7 +10,7 @@ from cuplate.kernels.epilogues import EPILOGUE_REQUIRE, Activation, Expression, 
 from cuplate.kernels.families import Real
 from cuplate.kernels.mma import matmul_mma, matmul_mma_ragged
 from cuplate.kernels.simt import matmul_simt, matmul_simt_ragged
-from cuplate.kernels.split import matmul_split
+from cuplate.kernels.split import matmul_split, matmul_split_small, matmul_split_wide
 from cuplate.kernels.wgmma import matmul_wgmma, matmul_wgmma_small, matmul_wgmma_wide
 from cuplate.specialize import specialize
 from cuplate.typing import Array
@@ -31,6 +31,8 @@ __all__ = ["matmul_epilogue"]
         matmul_wgmma,
         matmul_mma,
         matmul_mma_ragged,
+        matmul_split_wide,
+        matmul_split_small,
         matmul_split,
     ),
 )

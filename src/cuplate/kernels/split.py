@@ -7,12 +7,13 @@ from typing import Any, Literal
 from jaxtyping import Float32
 
 from cuplate.kernels.epilogues import EPILOGUE_REQUIRE, Activation, Expression, finish
+from cuplate.kernels.named import named
 from cuplate.options import Options
 from cuplate.specialize import specialize
 from cuplate.tensor_map import TensorMap
 from cuplate.typing import Array
 
-__all__ = ["matmul_split"]
+__all__ = ["matmul_split", "matmul_split_small", "matmul_split_wide"]
 
 PLANES = "(3 if precision == 'bf16x6' else 2)"
 # Rows and columns of a plane, as `a` and `b` lie in memory. No plane is without elements, as no tensor map may be.
@@ -30,28 +31,19 @@ def _map(name: str, shape: tuple[str, str], box: int | str) -> TensorMap:
     return TensorMap((1, box, 64), swizzle="128B", l2_promotion="256B", of=name, shape=(PLANES, *shape))
 
 
-@specialize(
-    "matmul_split.cu.j2",
-    options=Options(arch_specific=True),
-    grid="sm_count",
-    block=384,
-    cooperative=True,
-    shared_bytes="stages * ((128 + tile_n) * 128 + 16)",
-    scratch={"a_planes": _planes(*A), "b_planes": _planes(*B), "arrived": ("uint32", 1)},
-    zeroed="arrived",
-    tensor_maps={
-        "a_map": _map("a_planes", A, 128),
-        "b_map": _map("b_planes", B, "tile_n if b.order == 'F' else 64"),
-    },
-    require=(
-        "on_gpu",
-        "arch == 90",
-        # The last plane of a step is let go after the next step, all of whose planes are waited for, has begun.
-        "stages > 3 or precision == 'bf16x3'",
-        *EPILOGUE_REQUIRE,
-    ),
-)
-def matmul_split(
+def _time(tile_n: int, percent: str | int) -> str:
+    """What a product takes with a tile of so many columns, as an expression: rounds of 132 blocks times cost of area.
+
+    As for `matmul_wgmma`; the costs were measured on an H200.
+    """
+    return f"cdiv(cdiv(M, 128) * cdiv(N, {tile_n}), 132) * {tile_n} * {percent}"
+
+
+# Three planes of the widest tile leave room for less than two steps in the ring.
+WIDE, MIDDLE, SMALL = _time(192, "(107 if precision == 'bf16x6' else 100)"), _time(128, 102), _time(64, 113)
+
+
+def _product(
     a: Float32[Array, "M K"],
     b: Float32[Array, "K N"],
     bias: Float32[Array, " N"] | None = None,
@@ -89,7 +81,8 @@ def matmul_split(
         8e-6 and 2e-6. On an H200, with normal data and K from 64 to 16384, it was 4.5e-6 and 1e-7 to 7e-7; that of
         cuBLAS in float32 was 1e-7 to 1.2e-6.
     tile_n, stages, group_m, promote
-        As the template says; the defaults are the fastest that were measured on an H200.
+        As the template says. By their defaults there are three functions: `matmul_split` (tiles of 128 x 128),
+        `matmul_split_wide` (128 x 192) and `matmul_split_small` (128 x 64).
     out, stream
         As for `matmul_epilogue`.
 
@@ -103,3 +96,38 @@ def matmul_split(
     elements are computed again, in float32 and slowly.
     """
     return finish(a @ b, bias, residual, row_scale, column_scale, epilogue, relu, expression, scale, low, high)
+
+
+KEYWORDS: Any = {
+    "options": Options(arch_specific=True),
+    "grid": "sm_count",
+    "block": 384,
+    "cooperative": True,
+    "shared_bytes": "stages * ((128 + tile_n) * 128 + 16)",
+    "scratch": {
+        "a_planes": _planes(*A),
+        "b_planes": _planes(*B),
+        "arrived": ("uint32", "cdiv(M, 128 * group_m)"),
+    },
+    "zeroed": "arrived",
+    "tensor_maps": {
+        "a_map": _map("a_planes", A, 128),
+        "b_map": _map("b_planes", B, "tile_n if b.order == 'F' else 64"),
+    },
+    "require": (
+        "on_gpu",
+        "arch == 90",
+        # The last plane of a step is let go after the next step, all of whose planes are waited for, has begun.
+        "stages > 3 or precision == 'bf16x3'",
+        "stages * (128 + tile_n) <= 7 * 256",  # shared memory
+        *EPILOGUE_REQUIRE,
+    ),
+}
+TEMPLATE = "matmul_split.cu.j2"
+matmul_split_wide = specialize(TEMPLATE, when=f"{WIDE} <= min({MIDDLE}, {SMALL})", **KEYWORDS)(
+    named(_product, "matmul_split_wide", tile_n=192, stages=5)
+)
+matmul_split_small = specialize(TEMPLATE, when=f"{SMALL} < min({WIDE}, {MIDDLE})", **KEYWORDS)(
+    named(_product, "matmul_split_small", tile_n=64)
+)
+matmul_split = specialize(TEMPLATE, **KEYWORDS)(named(_product, "matmul_split"))

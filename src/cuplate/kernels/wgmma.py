@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from types import FunctionType
-from typing import Any, Literal, TypeVar, cast
+from typing import Any, Literal
 
 from jaxtyping import Float32
 
 from cuplate.kernels.epilogues import EPILOGUE_REQUIRE, Activation, Expression, finish
 from cuplate.kernels.families import ShortFloat
+from cuplate.kernels.named import named
 from cuplate.options import Options
 from cuplate.specialize import specialize
 from cuplate.tensor_map import TensorMap
 from cuplate.typing import Array
 
 __all__ = ["matmul_wgmma", "matmul_wgmma_small", "matmul_wgmma_wide"]
-
-F = TypeVar("F", bound=Callable[..., Any])
 
 TILES = "cdiv(M, tile_m * cluster) * cdiv(N, tile_n)"
 MAPS = {
@@ -105,15 +102,6 @@ def _product(
     return finish(a @ b, bias, residual, row_scale, column_scale, epilogue, relu, expression, scale, low, high)
 
 
-def _named(function: F, name: str, **defaults: Any) -> F:
-    """The function under another name, with other defaults of its parameters."""
-    it: Any = function
-    copy: Any = FunctionType(it.__code__, it.__globals__, name, it.__defaults__)
-    copy.__qualname__, copy.__kwdefaults__ = name, it.__kwdefaults__ | defaults
-    copy.__annotations__, copy.__doc__ = it.__annotations__, it.__doc__
-    return cast("F", copy)
-
-
 KEYWORDS: Any = {
     "options": Options(arch_specific=True),
     # The fewest clusters that need no more rounds: multiprocessors that would only have waited leave their power to the
@@ -126,9 +114,9 @@ KEYWORDS: Any = {
 }
 TEMPLATE = "matmul_wgmma.cu.j2"
 matmul_wgmma_wide = specialize(TEMPLATE, when=f"{WIDE} <= min({MIDDLE}, {SMALL})", **KEYWORDS)(
-    _named(_product, "matmul_wgmma_wide", tile_n=192, stages=4, cluster=2)
+    named(_product, "matmul_wgmma_wide", tile_n=192, stages=4, cluster=2)
 )
 matmul_wgmma_small = specialize(TEMPLATE, when=f"{SMALL} < min({WIDE}, {MIDDLE})", **KEYWORDS)(
-    _named(_product, "matmul_wgmma_small", tile_m=64, stages=8)
+    named(_product, "matmul_wgmma_small", tile_m=64, stages=8)
 )
-matmul_wgmma = specialize(TEMPLATE, **KEYWORDS)(_named(_product, "matmul_wgmma"))
+matmul_wgmma = specialize(TEMPLATE, **KEYWORDS)(named(_product, "matmul_wgmma"))
