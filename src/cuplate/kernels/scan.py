@@ -17,16 +17,19 @@ _TILES = "max(1, cdiv(N * x.itemsize, 16 * packs * threads))"
 
 @specialize(
     "inclusive_scan.cu.j2",
-    grid=_TILES,
+    grid=f"min({_TILES}, sm_count * max(1, min(2048 // threads // 2, 200_000 // (16 * packs * threads * stages))))",
     block="threads",
+    shared_bytes="16 * packs * threads * stages",
+    require="packs * threads * stages <= 6144",  # 96 kB, which all but sm_75 have
     scratch={"state": ("uint64", f"1 + {_TILES}")},
     zeroed="state",
 )
 def inclusive_scan(
     x: RealOrInt32[Array, " N"],
     *,
-    threads: Literal[128, 256, 512, 1024] = 512,
-    packs: Literal[1, 2, 4, 8] = 8,
+    threads: Literal[128, 256, 512, 1024] = 256,
+    packs: Literal[1, 2, 4, 8] = 4,
+    stages: Literal[2, 3, 4, 6] = 3,
     out: RealOrInt32[Array, " N"] | None = None,
     stream: Any = None,
 ) -> RealOrInt32[Array, " N"]:
