@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import functools
 import gc
-import random
 import statistics
 import sys
 import warnings
@@ -19,7 +18,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from jaxtyping import Float32
-from measuring import Goal, Ratio, Result, ratio, read_options, skip_without_gpu, start, summary
+from measuring import Goal, Ratio, Result, ratio, read_options, skip_without_gpu, start, summary, time_events
 
 from cuplate import Array, Inline, specialize
 from cuplate.kernels import (
@@ -178,22 +177,21 @@ class Bench:
         return times
 
     def time(self, calls: Mapping[str, Call]) -> dict[str, list[float]]:
-        """Device time of one call, in bursts of a few, the order drawn anew in each round."""
-        cuda = self.cupy.cuda
-        times: dict[str, list[float]] = {name: [] for name in calls}
-        order = list(calls.items())
-        for number in range(self.rounds + 2):
-            random.shuffle(order)
-            for name, call in order:
-                begin, end = cuda.Event(), cuda.Event()
-                begin.record()
-                for _ in range(4):
-                    call()
-                end.record()
-                end.synchronize()
-                if number >= 2:  # caches and clocks
-                    times[name].append(cuda.get_elapsed_time(begin, end) / 4)
-        return times
+        """Device time of one call: a round is queued as a whole, so that the device never waits for the host."""
+        times = time_events(calls, lambda: Mark(self.cupy.cuda), rounds=self.rounds + 2, calls=4)
+        return {name: found[2:] for name, found in times.items()}  # caches and clocks
+
+
+class Mark:
+    """An event of CuPy's, as `time_events` asks for it."""
+
+    def __init__(self, cuda: Any) -> None:
+        self.cuda, self.event = cuda, cuda.Event()
+        self.record, self.synchronize = self.event.record, self.event.synchronize
+
+    def elapsed_time(self, later: Mark) -> float:
+        """Milliseconds to a later one."""
+        return float(self.cuda.get_elapsed_time(self.event, later.event))
 
 
 # the cases ------------------------------------------------------------------------------------------------------------
