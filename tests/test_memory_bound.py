@@ -6,8 +6,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from jaxtyping import Int32, UInt64
 
-from cuplate import ParameterError
+from cuplate import Array, Inline, ParameterError, specialize
 from cuplate.kernels import (
     fused_elementwise,
     histogram,
@@ -174,6 +175,63 @@ def test_inclusive_scan(n: int, dtype: str) -> None:
             np.testing.assert_array_equal(out, wanted)
         else:
             agree(out, wanted, 16, 1 + float(np.abs(values.astype(np.float64)).sum()) ** 0.75)
+
+
+@specialize(
+    Inline("""
+using sum_t = int;
+constexpr unsigned int every_lane = 0xffffffff;
+__device__ unsigned int to_bits(int value) { return (unsigned int)value; }
+__device__ int from_bits(unsigned int bits) { return (int)bits; }
+{% include "look_back.cuh.j2" %}
+extern "C" __global__ void {{ kernel }}({{ args }})
+{
+    const int sum = look_back((const volatile word_t*)words, number, last, known, threadIdx.x);
+    out[threadIdx.x] = sum;
+}
+"""),
+    grid=1,
+    block=32,
+)
+def looked_back(
+    words: UInt64[Array, " N"],
+    number: int,
+    last: int,
+    known: int,
+    *,
+    window: int = 2,
+    out: Int32[Array, "32"] | None = None,
+) -> Int32[Array, "32"]:
+    """What a block whose last tile was `last` finds before tile `number`."""
+    raise NotImplementedError
+
+
+# The tile that asks, tiles that are complete, and the asking block's own last tile.
+LOOKS = [
+    (0, (), -1), (1, (0,), -1), (31, (), -1), (64, (), -1), (65, (), -1), (299, (), -1), (299, (298,), -1),
+    (299, (250, 3, 120), 100), (299, (235,), -1), (299, (234, 235), 2), (299, (), 298), (299, (), 234), (299, (), 235),
+    (200, (), 40), (33, (40,), 0),
+]  # fmt: skip
+
+
+def test_what_a_tile_finds_before_it() -> None:
+    """Sums of single tiles back to a complete one, to the block's own last tile, to the first; over several windows.
+
+    Blocks run one after the other here, so that no scan ever looks back: the words are laid out by hand.
+    """
+    rng = np.random.default_rng(20)
+    sums = rng.integers(-50, 50, 300)
+    before = np.concatenate([[0], np.cumsum(sums)])
+    low = np.uint64(0xFFFFFFFF)
+    for number, complete, last in LOOKS:
+        words = np.uint64(1) << np.uint64(32) | sums.astype(np.int64).astype(np.uint64) & low
+        for tile in complete:
+            words[tile] = np.uint64(2) << np.uint64(32) | np.int64(before[tile + 1]).astype(np.uint64) & low
+        words[number:] = 0  # nobody has said anything: must not be waited for
+        if last >= 0:
+            words[: last + 1] = 0
+        known = int(before[last + 1]) if last >= 0 else 0
+        np.testing.assert_array_equal(looked_back(words, number, last, known), np.full(32, before[number]))
 
 
 def test_scan_wraps_around() -> None:
