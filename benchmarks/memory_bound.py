@@ -1,4 +1,4 @@
-"""What memory bounds: the shipped kernels against the copy bandwidth of the same run, CuPy, torch and torch.compile.
+"""What memory bounds: the shipped kernels against the copy bandwidth of the same run, CuPy, torch and Triton.
 
 Device time by events, contenders shuffled in each round, random normal data. Each contender is compared with float64
 before it is timed, ours into outputs full of NaN. A share is the time in which the device copies (or, for reductions,
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import gc
+import importlib.util
 import statistics
 import sys
 import warnings
@@ -140,6 +141,21 @@ class Bench:
                 self.result.note(f"not run: torch.compile of {name}: {type(error).__name__}: {error!s:.200}")
         return calls
 
+    def triton_call(self, name: str, *arrays: Any, eps: float | None = None) -> dict[str, Call]:
+        """A kernel of `triton_rows` over the arrays and an output of its own."""
+        if self.torch is None or importlib.util.find_spec("triton") is None:
+            return {}
+        try:
+            import triton_rows
+
+            tensors = [self.torch.as_tensor(a, device="cuda") for a in arrays]
+            kernel, out = getattr(triton_rows, name), self.torch.empty_like(tensors[0])
+            triton_rows.launch(kernel, *tensors, out, eps=eps)
+            return {"Triton": lambda: triton_rows.launch(kernel, *tensors, out, eps=eps)}
+        except Exception as error:  # it wants a host compiler
+            self.result.note(f"not run: Triton {name}: {type(error).__name__}: {error!s:.200}")
+            return {}
+
     def shares(self, goal: str, cases: list[Case], limit: float = 0, stretch: float = 0) -> None:
         """Time each case; with a goal, hold the worst of them to it."""
         found: list[tuple[Ratio, Case]] = []
@@ -227,6 +243,7 @@ def softmaxes(bench: Bench, columns: int) -> list[Case]:
     if bench.torch is not None:
         f = bench.torch.nn.functional.softmax
         calls |= bench.torch_calls("softmax", lambda t: f(t, dim=-1), x, compiled=columns == 8192)
+        calls |= bench.triton_call("softmax_rows", x)
 
     def wanted(got: Any) -> tuple[Any, Any]:
         e = bench.cupy.exp(some(x) - some(x).max(axis=1, keepdims=True))
@@ -243,6 +260,7 @@ def layer_norms(bench: Bench, columns: int) -> list[Case]:
         f = bench.torch.nn.functional.layer_norm
         g = lambda t, w, b: f(t, (columns,), w, b)  # noqa: E731
         calls |= bench.torch_calls("layer_norm", g, x, w, b, compiled=columns == 8192)
+        calls |= bench.triton_call("layer_norm_rows", x, w, b, eps=1e-5)
 
     def wanted(got: Any) -> tuple[Any, Any]:
         y = some(x) - some(x).mean(axis=1, keepdims=True)
@@ -260,6 +278,7 @@ def rms_norms(bench: Bench, columns: int) -> list[Case]:
         if f is not None:
             g = lambda t, w: f(t, (columns,), w, 1e-6)  # noqa: E731
             calls |= bench.torch_calls("rms_norm", g, x, w, compiled=columns == 8192)
+        calls |= bench.triton_call("rms_norm_rows", x, w, eps=1e-6)
 
     def wanted(got: Any) -> tuple[Any, Any]:
         y = some(x)
