@@ -16,7 +16,7 @@ import warnings
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 from jaxtyping import Float32
 from measuring import Goal, Ratio, Result, ratio, read_options, skip_without_gpu, start, summary, time_events
@@ -232,14 +232,9 @@ def some(x: Any) -> Any:
     return x[::61].astype("float64")
 
 
-def items(columns: int) -> Literal[16, 32]:
-    """What a thread holds: more where the default would not hold the row."""
-    return 16 if columns <= 8192 else 32
-
-
 def softmaxes(bench: Bench, columns: int) -> list[Case]:
     x, out = rows_of(bench, columns)
-    calls = {OURS: lambda: softmax(x, items=items(columns), out=out)}
+    calls = {OURS: lambda: softmax(x, out=out)}
     if bench.torch is not None:
         f = bench.torch.nn.functional.softmax
         calls |= bench.torch_calls("softmax", lambda t: f(t, dim=-1), x, compiled=columns == 8192)
@@ -255,7 +250,7 @@ def softmaxes(bench: Bench, columns: int) -> list[Case]:
 def layer_norms(bench: Bench, columns: int) -> list[Case]:
     x, out = rows_of(bench, columns)
     w, b = (bench.normal(columns, dtype=bench.cupy.float32) for _ in range(2))
-    calls = {OURS: lambda: layer_norm(x, w, b, items=items(columns), out=out)}
+    calls = {OURS: lambda: layer_norm(x, w, b, out=out)}
     if bench.torch is not None:
         f = bench.torch.nn.functional.layer_norm
         g = lambda t, w, b: f(t, (columns,), w, b)  # noqa: E731
@@ -272,7 +267,7 @@ def layer_norms(bench: Bench, columns: int) -> list[Case]:
 def rms_norms(bench: Bench, columns: int) -> list[Case]:
     x, out = rows_of(bench, columns)
     w = bench.normal(columns, dtype=bench.cupy.float32)
-    calls = {OURS: lambda: rms_norm(x, w, items=items(columns), out=out)}
+    calls = {OURS: lambda: rms_norm(x, w, out=out)}
     if bench.torch is not None:
         f = getattr(bench.torch.nn.functional, "rms_norm", None)
         if f is not None:

@@ -28,10 +28,11 @@ FAMILY = (
     fused_elementwise, histogram, inclusive_scan, layer_norm, rms_norm, row_argmax, row_reduce, softmax, transpose,
 )  # fmt: skip
 NORMS = (softmax, layer_norm, rms_norm)
-# Every way that a row is dealt: part of a warp, a warp, two, ten, all that there are; whole and ragged; no rows, one.
+# Every way that a row is dealt: part of a warp, a warp, two, ten, twice as many elements a thread, read in each pass; whole
+# and ragged; no rows, one.
 SHAPES = [
     (9, 1), (3, 2, 7), (5, 16), (2, 31), (3, 100), (2, 256), (3, 257), (2, 515), (2, 1000), (3, 1024), (1, 5000),
-    (2, 5120), (1, 16388), (1, 16387), (0, 12),
+    (2, 5120), (1, 16388), (1, 16387), (1, 30_004), (0, 12),
 ]  # fmt: skip
 EPS = {"float32": 2.0**-24, "float16": 2.0**-11}
 # The dtype changes how many elements a thread holds, not how a row is dealt: one of each way will do for the second.
@@ -96,7 +97,7 @@ def test_other_numbers_of_elements_a_thread(columns: int, items: Any) -> None:
     np.testing.assert_array_equal(row_argmax(x, items=items), wide.argmax(axis=1))
 
 
-@pytest.mark.parametrize("columns", [50, 1000, 16388])
+@pytest.mark.parametrize("columns", [50, 1000, 30_004])
 def test_not_a_number_and_infinities(columns: int) -> None:
     """A NaN is the largest, the sum, the softmax of its row and of no other; infinities are as in NumPy."""
     x = normal((6, columns), 5)
@@ -167,7 +168,8 @@ def test_inclusive_scan(n: int, dtype: str) -> None:
     """One tile, several that look back, more than a warp looks at; aligned and not."""
     x = np.random.default_rng(14).integers(-9, 10, n) if dtype == "int32" else normal(n, 15) / 8
     x = x.astype(dtype)
-    for values, parameters in ((x, {}), (x, {"threads": 128, "packs": 1}), (x[1:], {"threads": 128, "packs": 1})):
+    small = {"threads": 128, "items": 8}
+    for values, parameters in ((x, {}), (x, small), (x[1:], small)):
         out = poisoned(values.shape, dtype)
         inclusive_scan(values, out=out, **parameters)
         wanted = np.cumsum(values.astype(np.float64))
@@ -186,8 +188,10 @@ __device__ int from_bits(unsigned int bits) { return (int)bits; }
 {% include "look_back.cuh.j2" %}
 extern "C" __global__ void {{ kernel }}({{ args }})
 {
-    const int sum = look_back((const volatile word_t*)words, number, last, known, threadIdx.x);
-    out[threadIdx.x] = sum;
+    const int lane = threadIdx.x;
+    word_t word[{{ window }}];
+    look((const volatile word_t*)words, number - 1 - lane, last, known, word);
+    out[lane] = look_back((const volatile word_t*)words, number, last, known, lane, word);
 }
 """),
     grid=1,
@@ -231,13 +235,15 @@ def test_what_a_tile_finds_before_it() -> None:
         if last >= 0:
             words[: last + 1] = 0
         known = int(before[last + 1]) if last >= 0 else 0
-        np.testing.assert_array_equal(looked_back(words, number, last, known), np.full(32, before[number]))
+        for window in (1, 2, 4):
+            found = looked_back(words, number, last, known, window=window)
+            np.testing.assert_array_equal(found, np.full(32, before[number]))
 
 
 def test_scan_wraps_around() -> None:
     """Sums of int32 are modulo 2**32, as CUDA's and NumPy's are."""
     x = np.full(5000, 2**30, np.int32)
-    np.testing.assert_array_equal(inclusive_scan(x, threads=128, packs=1), np.cumsum(x, dtype=np.int32))
+    np.testing.assert_array_equal(inclusive_scan(x, threads=128, items=8), np.cumsum(x, dtype=np.int32))
 
 
 @pytest.mark.parametrize("dtype", ["uint8", "int8", "uint16", "int32", "int64"])

@@ -12,24 +12,25 @@ from cuplate.typing import Array
 
 __all__ = ["inclusive_scan"]
 
-_TILES = "max(1, cdiv(N * x.itemsize, 16 * packs * threads))"
+_TILES = "max(1, cdiv(N, threads * items))"
+# Tiles of a block that are on their way into shared memory; see the template.
+_STAGES = "(0 if arch < 80 else 2 if arch in (80, 87, 90, 100, 101, 103, 110) else 1)"
 
 
 @specialize(
     "inclusive_scan.cu.j2",
-    grid=f"min({_TILES}, sm_count * max(1, min(2048 // threads // 2, 200_000 // (16 * packs * threads * stages))))",
+    grid=f"min({_TILES}, sm_count * (1024 // threads // (2 if items == 32 else 1)))",
     block="threads",
-    shared_bytes="16 * packs * threads * stages",
-    require="packs * threads * stages <= 6144",  # 96 kB, which all but sm_75 have
+    shared_bytes=f"{_STAGES} * threads * items * x.itemsize",
     scratch={"state": ("uint64", f"1 + {_TILES}")},
     zeroed="state",
 )
 def inclusive_scan(
     x: RealOrInt32[Array, " N"],
     *,
-    threads: Literal[128, 256, 512, 1024] = 256,
-    packs: Literal[1, 2, 4, 8] = 4,
-    stages: Literal[2, 3, 4, 6] = 3,
+    threads: Literal[128, 256, 512] = 512,
+    items: Literal[8, 16, 32] = 32,
+    window: Literal[1, 2, 4] = 1,
     out: RealOrInt32[Array, " N"] | None = None,
     stream: Any = None,
 ) -> RealOrInt32[Array, " N"]:
@@ -38,10 +39,12 @@ def inclusive_scan(
     Parameters
     ----------
     x : float32, float16, bfloat16 or int32, shape (N,)
-    threads : {512, 128, 256, 1024}
+    threads : {512, 128, 256}
         Threads of a block.
-    packs : {8, 1, 2, 4}
-        Packs of 16 bytes a thread; a block's tile is ``16 * packs * threads`` bytes.
+    items : {32, 8, 16}
+        Elements of a tile that a thread holds; a block takes tiles of ``threads * items`` elements.
+    window : {1, 2, 4}
+        Tiles that a lane of a warp asks for their sums at once, times 32 for the warp.
     out : dtype of `x`, shape (N,), optional
         Where the result goes; allocated when None.
     stream : stream, optional
