@@ -28,8 +28,8 @@ FAMILY = (
     fused_elementwise, histogram, inclusive_scan, layer_norm, rms_norm, row_argmax, row_reduce, softmax, transpose,
 )  # fmt: skip
 NORMS = (softmax, layer_norm, rms_norm)
-# Every way that a row is dealt: part of a warp, a warp, two, ten, twice as many elements a thread, read in each pass; whole
-# and ragged; no rows, one.
+# Every way that a row is dealt: part of a warp, a warp, two, ten, twice as many elements a thread, read in each pass;
+# whole and ragged; no rows, one.
 SHAPES = [
     (9, 1), (3, 2, 7), (5, 16), (2, 31), (3, 100), (2, 256), (3, 257), (2, 515), (2, 1000), (3, 1024), (1, 5000),
     (2, 5120), (1, 16388), (1, 16387), (1, 30_004), (0, 12),
