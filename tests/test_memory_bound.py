@@ -188,10 +188,7 @@ __device__ int from_bits(unsigned int bits) { return (int)bits; }
 {% include "look_back.cuh.j2" %}
 extern "C" __global__ void {{ kernel }}({{ args }})
 {
-    const int lane = threadIdx.x;
-    word_t word[{{ window }}];
-    look((const volatile word_t*)words, number - 1 - lane, last, known, word);
-    out[lane] = look_back((const volatile word_t*)words, number, last, known, lane, word);
+    out[threadIdx.x] = look_back((const word_t*)words, number, last, known, threadIdx.x);
 }
 """),
     grid=1,
@@ -203,7 +200,6 @@ def looked_back(
     last: int,
     known: int,
     *,
-    window: int = 2,
     out: Int32[Array, "32"] | None = None,
 ) -> Int32[Array, "32"]:
     """What a block whose last tile was `last` finds before tile `number`."""
@@ -235,9 +231,7 @@ def test_what_a_tile_finds_before_it() -> None:
         if last >= 0:
             words[: last + 1] = 0
         known = int(before[last + 1]) if last >= 0 else 0
-        for window in (1, 2, 4):
-            found = looked_back(words, number, last, known, window=window)
-            np.testing.assert_array_equal(found, np.full(32, before[number]))
+        np.testing.assert_array_equal(looked_back(words, number, last, known), np.full(32, before[number]))
 
 
 def test_scan_wraps_around() -> None:

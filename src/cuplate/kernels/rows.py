@@ -21,16 +21,16 @@ def _warps(items: str) -> str:
 
 # Up to a warp, a power of two of threads for each row, eight elements a thread, in blocks of 128 threads. Then as many
 # warps as hold the row at `items` elements a thread. More than 16 warps leave no room for a second block to load while
-# the first one stores: threads hold 32 elements, or twice `items`, before there are more. Where 28 warps do not hold a
-# row, each pass reads it. The second number of the block says which of these it is: templates/rows.cuh.j2.
+# the first one stores: threads hold 32 elements, or twice `items`, before there are more; of 16-bit floats earlier, as
+# they are half as many bytes under way. Where 28 warps do not hold a row, each pass reads it. The second number of the
+# block says which of these it is: templates/rows.cuh.j2.
 _SHORT = " ".join(f"{lanes} if C <= {8 * lanes} else" for lanes in (1, 2, 4, 8, 16))
-_LONG = f"32 * {_warps('items')} if C <= (512 if items < 32 else 896) * items else"
-_LONGER = f"16 * {_warps('2 * items')} if items < 32 and C <= 1792 * items else 256"
-_LANES = f"({_SHORT} {_LONG} {_LONGER})"
+_ONCE = "C <= (896 if items == 32 else 512 if x.itemsize == 4 else 128) * items"
+_TWICE = "items < 32 and C <= 1792 * items"
+_LANES = f"({_SHORT} 32 * {_warps('items')} if {_ONCE} else 16 * {_warps('2 * items')} if {_TWICE} else 256)"
 _ROWS = f"(128 // {_LANES} if {_LANES} <= 32 else 1)"
-_HOW = "(1 if C <= (512 if items < 32 else 896) * items else 2 if items < 32 and C <= 1792 * items else 4)"
 _TILES = {"rows": _ROWS}
-_BLOCK = (_LANES, f"{_ROWS} if {_LANES} <= 32 else {_HOW}")
+_BLOCK = (_LANES, f"{_ROWS} if {_LANES} <= 32 else 1 if {_ONCE} else 2 if {_TWICE} else 4")
 
 
 @specialize("softmax.cu.j2", tiles=_TILES, block=_BLOCK)
@@ -47,8 +47,8 @@ def softmax(
     ----------
     x : float32, float16 or bfloat16, shape (..., C), row-major
     items : {16, 8, 32}
-        Elements of a row that a thread keeps in registers, twice as many of rows that are longer than 512 times
-        that. Rows of at most 1792 times as many elements (896 times 32) are read once.
+        Elements of a row that a thread keeps in registers; twice as many where a row has more than ``512 * items`` of
+        them (16-bit floats: ``128 * items``). Rows of up to ``1792 * items`` (28,672 with 32) are read once.
     out : dtype of `x`, shape (..., C), row-major, optional
         Where the result goes; allocated when None.
     stream : stream, optional
@@ -89,8 +89,8 @@ def layer_norm(
     eps : float
         Compile time: each value is a kernel of its own.
     items : {16, 8, 32}
-        Elements of a row that a thread keeps in registers, twice as many of rows that are longer than 512 times
-        that. Rows of at most 1792 times as many elements (896 times 32) are read once.
+        Elements of a row that a thread keeps in registers; twice as many where a row has more than ``512 * items`` of
+        them (16-bit floats: ``128 * items``). Rows of up to ``1792 * items`` (28,672 with 32) are read once.
     out : dtype of `x`, shape (..., C), row-major, optional
         Where the result goes; allocated when None.
     stream : stream, optional
@@ -130,8 +130,8 @@ def rms_norm(
     eps : float
         Compile time: each value is a kernel of its own.
     items : {16, 8, 32}
-        Elements of a row that a thread keeps in registers, twice as many of rows that are longer than 512 times
-        that. Rows of at most 1792 times as many elements (896 times 32) are read once.
+        Elements of a row that a thread keeps in registers; twice as many where a row has more than ``512 * items`` of
+        them (16-bit floats: ``128 * items``). Rows of up to ``1792 * items`` (28,672 with 32) are read once.
     out : dtype of `x`, shape (..., C), row-major, optional
         Where the result goes; allocated when None.
     stream : stream, optional
@@ -162,9 +162,9 @@ def row_reduce(
     x : float32, float16 or bfloat16, shape (..., C), row-major
     op : {"sum", "mean", "max", "logsumexp"}
     items : {16, 8, 32}
-        Elements of a row that a thread keeps in registers, twice as many of rows that are longer than 512 times
-        that. Rows of more than 1792 times as many elements (896 times 32) are read once as well, by ``"logsumexp"``
-        twice.
+        Elements of a row that a thread keeps in registers; twice as many where a row has more than ``512 * items`` of
+        them (16-bit floats: ``128 * items``). Rows of more than ``1792 * items`` (28,672 with 32) are read once as well,
+        by ``"logsumexp"`` twice.
     out : dtype of `x`, shape (...), optional
         Where the result goes; allocated when None.
     stream : stream, optional
@@ -204,8 +204,8 @@ def row_argmax(
     ----------
     x : float32, float16 or bfloat16, shape (..., C), row-major
     items : {16, 8, 32}
-        Elements of a row that a thread keeps in registers, twice as many of rows that are longer than 512 times
-        that. Rows of at most 1792 times as many elements (896 times 32) are read once.
+        Elements of a row that a thread keeps in registers; twice as many where a row has more than ``512 * items`` of
+        them (16-bit floats: ``128 * items``). Rows of up to ``1792 * items`` (28,672 with 32) are read once.
     out : int64, shape (...), optional
         Where the result goes; allocated when None.
     stream : stream, optional

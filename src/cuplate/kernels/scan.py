@@ -13,15 +13,13 @@ from cuplate.typing import Array
 __all__ = ["inclusive_scan"]
 
 _TILES = "max(1, cdiv(N, threads * items))"
-# Tiles of a block that are on their way into shared memory; see the template.
-_STAGES = "(0 if arch < 80 else 2 if arch in (80, 87, 90, 100, 101, 103, 110) else 1)"
 
 
 @specialize(
     "inclusive_scan.cu.j2",
     grid=f"min({_TILES}, sm_count * (1024 // threads // (2 if items == 32 else 1)))",
     block="threads",
-    shared_bytes=f"{_STAGES} * threads * items * x.itemsize",
+    shared_bytes="threads * items * x.itemsize if arch >= 80 else 0",
     scratch={"state": ("uint64", f"1 + {_TILES}")},
     zeroed="state",
 )
@@ -30,7 +28,6 @@ def inclusive_scan(
     *,
     threads: Literal[128, 256, 512] = 512,
     items: Literal[8, 16, 32] = 32,
-    window: Literal[1, 2, 4] = 1,
     out: RealOrInt32[Array, " N"] | None = None,
     stream: Any = None,
 ) -> RealOrInt32[Array, " N"]:
@@ -43,8 +40,6 @@ def inclusive_scan(
         Threads of a block.
     items : {32, 8, 16}
         Elements of a tile that a thread holds; a block takes tiles of ``threads * items`` elements.
-    window : {1, 2, 4}
-        Tiles that a lane of a warp asks for their sums at once, times 32 for the warp.
     out : dtype of `x`, shape (N,), optional
         Where the result goes; allocated when None.
     stream : stream, optional
