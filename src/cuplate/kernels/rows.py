@@ -163,8 +163,8 @@ def row_reduce(
     op : {"sum", "mean", "max", "logsumexp"}
     items : {16, 8, 32}
         Elements of a row that a thread keeps in registers; twice as many where a row has more than ``512 * items`` of
-        them (16-bit floats: ``128 * items``). Rows of more than ``1792 * items`` (28,672 with 32) are read once as well,
-        by ``"logsumexp"`` twice.
+        them (16-bit floats: ``128 * items``). Rows of more than ``1792 * items`` (28,672 with 32) are read once as
+        well, by ``"logsumexp"`` twice.
     out : dtype of `x`, shape (...), optional
         Where the result goes; allocated when None.
     stream : stream, optional
