@@ -1,4 +1,4 @@
-"""What memory bounds: the shipped kernels against the copy bandwidth of the same run, CuPy, torch and torch.compile.
+"""What memory bounds: the shipped kernels against the copy bandwidth of the same run, CuPy, torch and Triton.
 
 Device time by events, contenders shuffled in each round, random normal data. Each contender is compared with float64
 before it is timed, ours into outputs full of NaN. A share is the time in which the device copies (or, for reductions,
@@ -9,17 +9,17 @@ from __future__ import annotations
 
 import functools
 import gc
-import random
+import importlib.util
 import statistics
 import sys
 import warnings
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 from jaxtyping import Float32
-from measuring import Goal, Ratio, Result, ratio, read_options, skip_without_gpu, start, summary
+from measuring import Goal, Ratio, Result, ratio, read_options, skip_without_gpu, start, summary, time_events
 
 from cuplate import Array, Inline, specialize
 from cuplate.kernels import (
@@ -141,6 +141,21 @@ class Bench:
                 self.result.note(f"not run: torch.compile of {name}: {type(error).__name__}: {error!s:.200}")
         return calls
 
+    def triton_call(self, name: str, *arrays: Any, eps: float | None = None) -> dict[str, Call]:
+        """A kernel of `triton_rows` over the arrays and an output of its own."""
+        if self.torch is None or importlib.util.find_spec("triton") is None:
+            return {}
+        try:
+            import triton_rows
+
+            tensors = [self.torch.as_tensor(a, device="cuda") for a in arrays]
+            kernel, out = getattr(triton_rows, name), self.torch.empty_like(tensors[0])
+            triton_rows.launch(kernel, *tensors, out, eps=eps)
+            return {"Triton": lambda: triton_rows.launch(kernel, *tensors, out, eps=eps)}
+        except Exception as error:  # it wants a host compiler
+            self.result.note(f"not run: Triton {name}: {type(error).__name__}: {error!s:.200}")
+            return {}
+
     def shares(self, goal: str, cases: list[Case], limit: float = 0, stretch: float = 0) -> None:
         """Time each case; with a goal, hold the worst of them to it."""
         found: list[tuple[Ratio, Case]] = []
@@ -178,22 +193,21 @@ class Bench:
         return times
 
     def time(self, calls: Mapping[str, Call]) -> dict[str, list[float]]:
-        """Device time of one call, in bursts of a few, the order drawn anew in each round."""
-        cuda = self.cupy.cuda
-        times: dict[str, list[float]] = {name: [] for name in calls}
-        order = list(calls.items())
-        for number in range(self.rounds + 2):
-            random.shuffle(order)
-            for name, call in order:
-                begin, end = cuda.Event(), cuda.Event()
-                begin.record()
-                for _ in range(4):
-                    call()
-                end.record()
-                end.synchronize()
-                if number >= 2:  # caches and clocks
-                    times[name].append(cuda.get_elapsed_time(begin, end) / 4)
-        return times
+        """Device time of one call: a round is queued as a whole, so that the device never waits for the host."""
+        times = time_events(calls, lambda: Mark(self.cupy.cuda), rounds=self.rounds + 2, calls=4)
+        return {name: found[2:] for name, found in times.items()}  # caches and clocks
+
+
+class Mark:
+    """An event of CuPy's, as `time_events` asks for it."""
+
+    def __init__(self, cuda: Any) -> None:
+        self.cuda, self.event = cuda, cuda.Event()
+        self.record, self.synchronize = self.event.record, self.event.synchronize
+
+    def elapsed_time(self, later: Mark) -> float:
+        """Milliseconds to a later one."""
+        return float(self.cuda.get_elapsed_time(self.event, later.event))
 
 
 # the cases ------------------------------------------------------------------------------------------------------------
@@ -218,17 +232,13 @@ def some(x: Any) -> Any:
     return x[::61].astype("float64")
 
 
-def items(columns: int) -> Literal[16, 32]:
-    """What a thread holds: more where the default would not hold the row."""
-    return 16 if columns <= 8192 else 32
-
-
 def softmaxes(bench: Bench, columns: int) -> list[Case]:
     x, out = rows_of(bench, columns)
-    calls = {OURS: lambda: softmax(x, items=items(columns), out=out)}
+    calls = {OURS: lambda: softmax(x, out=out)}
     if bench.torch is not None:
         f = bench.torch.nn.functional.softmax
         calls |= bench.torch_calls("softmax", lambda t: f(t, dim=-1), x, compiled=columns == 8192)
+        calls |= bench.triton_call("softmax_rows", x)
 
     def wanted(got: Any) -> tuple[Any, Any]:
         e = bench.cupy.exp(some(x) - some(x).max(axis=1, keepdims=True))
@@ -240,11 +250,12 @@ def softmaxes(bench: Bench, columns: int) -> list[Case]:
 def layer_norms(bench: Bench, columns: int) -> list[Case]:
     x, out = rows_of(bench, columns)
     w, b = (bench.normal(columns, dtype=bench.cupy.float32) for _ in range(2))
-    calls = {OURS: lambda: layer_norm(x, w, b, items=items(columns), out=out)}
+    calls = {OURS: lambda: layer_norm(x, w, b, out=out)}
     if bench.torch is not None:
         f = bench.torch.nn.functional.layer_norm
         g = lambda t, w, b: f(t, (columns,), w, b)  # noqa: E731
         calls |= bench.torch_calls("layer_norm", g, x, w, b, compiled=columns == 8192)
+        calls |= bench.triton_call("layer_norm_rows", x, w, b, eps=1e-5)
 
     def wanted(got: Any) -> tuple[Any, Any]:
         y = some(x) - some(x).mean(axis=1, keepdims=True)
@@ -256,12 +267,13 @@ def layer_norms(bench: Bench, columns: int) -> list[Case]:
 def rms_norms(bench: Bench, columns: int) -> list[Case]:
     x, out = rows_of(bench, columns)
     w = bench.normal(columns, dtype=bench.cupy.float32)
-    calls = {OURS: lambda: rms_norm(x, w, items=items(columns), out=out)}
+    calls = {OURS: lambda: rms_norm(x, w, out=out)}
     if bench.torch is not None:
         f = getattr(bench.torch.nn.functional, "rms_norm", None)
         if f is not None:
             g = lambda t, w: f(t, (columns,), w, 1e-6)  # noqa: E731
             calls |= bench.torch_calls("rms_norm", g, x, w, compiled=columns == 8192)
+        calls |= bench.triton_call("rms_norm_rows", x, w, eps=1e-6)
 
     def wanted(got: Any) -> tuple[Any, Any]:
         y = some(x)

@@ -125,7 +125,7 @@ def test_checks_cuts_every_check_out_of_the_generated_code(monkeypatch: pytest.M
 
 def test_all_knows_every_benchmark() -> None:
     """A new benchmark cannot be left out of all.py, nor of what report.py writes."""
-    parts = {"all", "loopback", "measuring", "report", "simulation", "triton_matmul"}
+    parts = {"all", "loopback", "measuring", "report", "simulation", "triton_matmul", "triton_rows"}
     for name, listed in (("all", "NAMES"), ("report", "ORDER")):
         spec = importlib.util.spec_from_file_location(f"{name}_benchmarks", BENCHMARKS / f"{name}.py")
         assert spec is not None and spec.loader is not None

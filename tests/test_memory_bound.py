@@ -6,8 +6,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from jaxtyping import Int32, UInt64
 
-from cuplate import ParameterError
+from cuplate import Array, Inline, ParameterError, specialize
 from cuplate.kernels import (
     fused_elementwise,
     histogram,
@@ -27,10 +28,11 @@ FAMILY = (
     fused_elementwise, histogram, inclusive_scan, layer_norm, rms_norm, row_argmax, row_reduce, softmax, transpose,
 )  # fmt: skip
 NORMS = (softmax, layer_norm, rms_norm)
-# Every way that a row is dealt: part of a warp, a warp, two, ten, all that there are; whole and ragged; no rows, one.
+# Every way that a row is dealt: part of a warp, a warp, two, ten, twice as many elements a thread, read in each pass;
+# whole and ragged; no rows, one.
 SHAPES = [
     (9, 1), (3, 2, 7), (5, 16), (2, 31), (3, 100), (2, 256), (3, 257), (2, 515), (2, 1000), (3, 1024), (1, 5000),
-    (2, 5120), (1, 16388), (1, 16387), (0, 12),
+    (2, 5120), (1, 16388), (1, 16387), (1, 30_004), (0, 12),
 ]  # fmt: skip
 EPS = {"float32": 2.0**-24, "float16": 2.0**-11}
 # The dtype changes how many elements a thread holds, not how a row is dealt: one of each way will do for the second.
@@ -95,7 +97,7 @@ def test_other_numbers_of_elements_a_thread(columns: int, items: Any) -> None:
     np.testing.assert_array_equal(row_argmax(x, items=items), wide.argmax(axis=1))
 
 
-@pytest.mark.parametrize("columns", [50, 1000, 16388])
+@pytest.mark.parametrize("columns", [50, 1000, 30_004])
 def test_not_a_number_and_infinities(columns: int) -> None:
     """A NaN is the largest, the sum, the softmax of its row and of no other; infinities are as in NumPy."""
     x = normal((6, columns), 5)
@@ -166,7 +168,8 @@ def test_inclusive_scan(n: int, dtype: str) -> None:
     """One tile, several that look back, more than a warp looks at; aligned and not."""
     x = np.random.default_rng(14).integers(-9, 10, n) if dtype == "int32" else normal(n, 15) / 8
     x = x.astype(dtype)
-    for values, parameters in ((x, {}), (x, {"threads": 128, "packs": 1}), (x[1:], {"threads": 128, "packs": 1})):
+    small = {"threads": 128, "items": 8}
+    for values, parameters in ((x, {}), (x, small), (x[1:], small)):
         out = poisoned(values.shape, dtype)
         inclusive_scan(values, out=out, **parameters)
         wanted = np.cumsum(values.astype(np.float64))
@@ -176,10 +179,65 @@ def test_inclusive_scan(n: int, dtype: str) -> None:
             agree(out, wanted, 16, 1 + float(np.abs(values.astype(np.float64)).sum()) ** 0.75)
 
 
+@specialize(
+    Inline("""
+using sum_t = int;
+constexpr unsigned int every_lane = 0xffffffff;
+__device__ unsigned int to_bits(int value) { return (unsigned int)value; }
+__device__ int from_bits(unsigned int bits) { return (int)bits; }
+{% include "look_back.cuh.j2" %}
+extern "C" __global__ void {{ kernel }}({{ args }})
+{
+    out[threadIdx.x] = look_back((const word_t*)words, number, last, known, threadIdx.x);
+}
+"""),
+    grid=1,
+    block=32,
+)
+def looked_back(
+    words: UInt64[Array, " N"],
+    number: int,
+    last: int,
+    known: int,
+    *,
+    out: Int32[Array, "32"] | None = None,
+) -> Int32[Array, "32"]:
+    """What a block whose last tile was `last` finds before tile `number`."""
+    raise NotImplementedError
+
+
+# The tile that asks, tiles that are complete, and the asking block's own last tile.
+LOOKS = [
+    (0, (), -1), (1, (0,), -1), (31, (), -1), (64, (), -1), (65, (), -1), (299, (), -1), (299, (298,), -1),
+    (299, (250, 3, 120), 100), (299, (235,), -1), (299, (234, 235), 2), (299, (), 298), (299, (), 234), (299, (), 235),
+    (200, (), 40), (33, (40,), 0),
+]  # fmt: skip
+
+
+def test_what_a_tile_finds_before_it() -> None:
+    """Sums of single tiles back to a complete one, to the block's own last tile, to the first; over several windows.
+
+    Blocks run one after the other here, so that no scan ever looks back: the words are laid out by hand.
+    """
+    rng = np.random.default_rng(20)
+    sums = rng.integers(-50, 50, 300)
+    before = np.concatenate([[0], np.cumsum(sums)])
+    low = np.uint64(0xFFFFFFFF)
+    for number, complete, last in LOOKS:
+        words = np.uint64(1) << np.uint64(32) | sums.astype(np.int64).astype(np.uint64) & low
+        for tile in complete:
+            words[tile] = np.uint64(2) << np.uint64(32) | np.int64(before[tile + 1]).astype(np.uint64) & low
+        words[number:] = 0  # nobody has said anything: must not be waited for
+        if last >= 0:
+            words[: last + 1] = 0
+        known = int(before[last + 1]) if last >= 0 else 0
+        np.testing.assert_array_equal(looked_back(words, number, last, known), np.full(32, before[number]))
+
+
 def test_scan_wraps_around() -> None:
     """Sums of int32 are modulo 2**32, as CUDA's and NumPy's are."""
     x = np.full(5000, 2**30, np.int32)
-    np.testing.assert_array_equal(inclusive_scan(x, threads=128, packs=1), np.cumsum(x, dtype=np.int32))
+    np.testing.assert_array_equal(inclusive_scan(x, threads=128, items=8), np.cumsum(x, dtype=np.int32))
 
 
 @pytest.mark.parametrize("dtype", ["uint8", "int8", "uint16", "int32", "int64"])

@@ -175,10 +175,10 @@ def test_inclusive_scan(n: int) -> None:
     """Integers exactly and floats closely, tiles of several sizes, aligned or not, many times over."""
     x = cupy.random.default_rng(10).integers(-50, 50, n, dtype=cupy.int32)
     wanted = cupy.cumsum(x, dtype=cupy.int64).astype(cupy.int32)
-    for threads, packs in ((512, 4), (128, 1), (256, 8), (1024, 2)):
+    for threads, items in ((512, 32), (128, 8), (256, 32), (512, 16)):
         for _ in range(3):
             out = poisoned(n, cupy.int32)
-            assert bool((inclusive_scan(x, threads=threads, packs=packs, out=out) == wanted).all())
+            assert bool((inclusive_scan(x, threads=threads, items=items, out=out) == wanted).all())
     if n > 1:
         assert bool((inclusive_scan(x[1:]) == wanted[1:] - x[0]).all())
     for dtype in ("float32", "float16"):

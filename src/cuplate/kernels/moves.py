@@ -18,7 +18,7 @@ _EDGE = "128 if a.itemsize <= 2 else 64 if a.itemsize <= 8 else 32"
 def transpose(
     a: Shaped[Array, "M N"],
     *,
-    threads: Literal[128, 256, 512] = 512,
+    threads: Literal[64, 128, 256] = 256,
     out: Shaped[Array, "N M"] | None = None,
     stream: Any = None,
 ) -> Shaped[Array, "N M"]:
@@ -27,7 +27,7 @@ def transpose(
     Parameters
     ----------
     a : any dtype, shape (M, N), row-major
-    threads : {512, 128, 256}
+    threads : {256, 128, 64}
         Threads of a block, which moves a tile of 64 x 64 elements (128 x 128 of one or two bytes, 32 x 32 of 16).
     out : dtype of `a`, shape (N, M), row-major, optional
         Where the result goes; allocated when None.

@@ -13,15 +13,24 @@ from cuplate.typing import Array
 
 __all__ = ["layer_norm", "rms_norm", "row_argmax", "row_reduce", "softmax"]
 
-# Up to a warp, a power of two of threads for each row, eight elements a thread, in blocks of 128 threads; then as many
-# warps as hold the row at `items` elements a thread, from eight on a multiple of four, so that there are not too many
-# kernels. Where 28 warps do not hold it, 32 of them read the row in each pass.
+
+def _warps(items: str) -> str:
+    """How many hold a row, from eight on a multiple of four, so that there are not too many kernels."""
+    return f"(cdiv(C, 32 * {items}) if C <= 256 * {items} else 4 * cdiv(C, 128 * {items}))"
+
+
+# Up to a warp, a power of two of threads for each row, eight elements a thread, in blocks of 128 threads. Then as many
+# warps as hold the row at `items` elements a thread. More than 16 warps leave no room for a second block to load while
+# the first one stores: threads hold 32 elements, or twice `items`, before there are more; of 16-bit floats earlier, as
+# they are half as many bytes under way. Where 28 warps do not hold a row, each pass reads it. The second number of the
+# block says which of these it is: templates/rows.cuh.j2.
 _SHORT = " ".join(f"{lanes} if C <= {8 * lanes} else" for lanes in (1, 2, 4, 8, 16))
-_WARPS = "cdiv(C, 32 * items) if C <= 256 * items else 4 * cdiv(C, 128 * items)"
-_LANES = f"({_SHORT} 32 * min(32, {_WARPS}))"
-_ROWS = f"max(1, 128 // {_LANES}) if {_LANES} <= 32 else 1"
+_ONCE = "C <= (896 if items == 32 else 512 if x.itemsize == 4 else 128) * items"
+_TWICE = "items < 32 and C <= 1792 * items"
+_LANES = f"({_SHORT} 32 * {_warps('items')} if {_ONCE} else 16 * {_warps('2 * items')} if {_TWICE} else 256)"
+_ROWS = f"(128 // {_LANES} if {_LANES} <= 32 else 1)"
 _TILES = {"rows": _ROWS}
-_BLOCK = (_LANES, _ROWS)
+_BLOCK = (_LANES, f"{_ROWS} if {_LANES} <= 32 else 1 if {_ONCE} else 2 if {_TWICE} else 4")
 
 
 @specialize("softmax.cu.j2", tiles=_TILES, block=_BLOCK)
@@ -38,7 +47,8 @@ def softmax(
     ----------
     x : float32, float16 or bfloat16, shape (..., C), row-major
     items : {16, 8, 32}
-        Elements of a row that a thread keeps in registers. Rows of at most 896 times as many are read once.
+        Elements of a row that a thread keeps in registers; twice as many where a row has more than ``512 * items`` of
+        them (16-bit floats: ``128 * items``). Rows of up to ``1792 * items`` (28,672 with 32) are read once.
     out : dtype of `x`, shape (..., C), row-major, optional
         Where the result goes; allocated when None.
     stream : stream, optional
@@ -79,7 +89,8 @@ def layer_norm(
     eps : float
         Compile time: each value is a kernel of its own.
     items : {16, 8, 32}
-        Elements of a row that a thread keeps in registers. Rows of at most 896 times as many are read once.
+        Elements of a row that a thread keeps in registers; twice as many where a row has more than ``512 * items`` of
+        them (16-bit floats: ``128 * items``). Rows of up to ``1792 * items`` (28,672 with 32) are read once.
     out : dtype of `x`, shape (..., C), row-major, optional
         Where the result goes; allocated when None.
     stream : stream, optional
@@ -119,7 +130,8 @@ def rms_norm(
     eps : float
         Compile time: each value is a kernel of its own.
     items : {16, 8, 32}
-        Elements of a row that a thread keeps in registers. Rows of at most 896 times as many are read once.
+        Elements of a row that a thread keeps in registers; twice as many where a row has more than ``512 * items`` of
+        them (16-bit floats: ``128 * items``). Rows of up to ``1792 * items`` (28,672 with 32) are read once.
     out : dtype of `x`, shape (..., C), row-major, optional
         Where the result goes; allocated when None.
     stream : stream, optional
@@ -150,8 +162,9 @@ def row_reduce(
     x : float32, float16 or bfloat16, shape (..., C), row-major
     op : {"sum", "mean", "max", "logsumexp"}
     items : {16, 8, 32}
-        Elements of a row that a thread keeps in registers. Longer rows than 896 times as many are read once as well,
-        by ``"logsumexp"`` twice.
+        Elements of a row that a thread keeps in registers; twice as many where a row has more than ``512 * items`` of
+        them (16-bit floats: ``128 * items``). Rows of more than ``1792 * items`` (28,672 with 32) are read once as
+        well, by ``"logsumexp"`` twice.
     out : dtype of `x`, shape (...), optional
         Where the result goes; allocated when None.
     stream : stream, optional
@@ -191,7 +204,8 @@ def row_argmax(
     ----------
     x : float32, float16 or bfloat16, shape (..., C), row-major
     items : {16, 8, 32}
-        Elements of a row that a thread keeps in registers. Rows of at most 896 times as many are read once.
+        Elements of a row that a thread keeps in registers; twice as many where a row has more than ``512 * items`` of
+        them (16-bit floats: ``128 * items``). Rows of up to ``1792 * items`` (28,672 with 32) are read once.
     out : int64, shape (...), optional
         Where the result goes; allocated when None.
     stream : stream, optional

@@ -12,21 +12,22 @@ from cuplate.typing import Array
 
 __all__ = ["inclusive_scan"]
 
-_TILES = "max(1, cdiv(N * x.itemsize, 16 * packs * threads))"
+_TILES = "max(1, cdiv(N, threads * items))"
 
 
 @specialize(
     "inclusive_scan.cu.j2",
-    grid=_TILES,
+    grid=f"min({_TILES}, sm_count * (1024 // threads // (2 if items == 32 else 1)))",
     block="threads",
+    shared_bytes="threads * items * x.itemsize if arch >= 80 else 0",
     scratch={"state": ("uint64", f"1 + {_TILES}")},
     zeroed="state",
 )
 def inclusive_scan(
     x: RealOrInt32[Array, " N"],
     *,
-    threads: Literal[128, 256, 512, 1024] = 512,
-    packs: Literal[1, 2, 4, 8] = 8,
+    threads: Literal[128, 256, 512] = 512,
+    items: Literal[8, 16, 32] = 32,
     out: RealOrInt32[Array, " N"] | None = None,
     stream: Any = None,
 ) -> RealOrInt32[Array, " N"]:
@@ -35,10 +36,10 @@ def inclusive_scan(
     Parameters
     ----------
     x : float32, float16, bfloat16 or int32, shape (N,)
-    threads : {512, 128, 256, 1024}
+    threads : {512, 128, 256}
         Threads of a block.
-    packs : {8, 1, 2, 4}
-        Packs of 16 bytes a thread; a block's tile is ``16 * packs * threads`` bytes.
+    items : {32, 8, 16}
+        Elements of a tile that a thread holds; a block takes tiles of ``threads * items`` elements.
     out : dtype of `x`, shape (N,), optional
         Where the result goes; allocated when None.
     stream : stream, optional
