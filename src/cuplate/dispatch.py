@@ -280,8 +280,8 @@ def _plan_key(
     """Python text of the plan key: one flat tuple of what a plan depends on.
 
     Arrays enter by what their library's idiom says; the first by its class too, which keeps the libraries apart.
-    Parameters enter by value and type, since ``True == 1 == 1.0``; floats by their bits. Those
-    that are left out most of the time cost one comparison then.
+    Parameters enter by value and type, since ``True == 1 == 1.0``; floats by their bits. Those that are mostly left out
+    cost one comparison then.
     """
     parts: list[str] = []
     known = pointed(signature, aligned)
