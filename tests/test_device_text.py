@@ -72,6 +72,7 @@ def test_numbers_are_floats_and_the_rest_stays(text: str, wanted: str) -> None:
         ("010", "'0' is not part of one", None),
         ("0x1f", "'0' is not part of one", None),
         ("3000000000 * x", "an integer beyond 2**31 - 1", "3000000000.0f"),
+        ("1e40 * x", "a number beyond what a float holds", None),
         ("(" * 60 + "x" + ")" * 60, "more than 50 levels of nesting", None),
         ("-" + "+-" * 60 + "x", "more than 50 levels of nesting", None),
         ("x + " * 400 + "x", "more than 1000 characters", None),

@@ -21,6 +21,7 @@ __all__ = ["FUNCTIONS", "DeviceText"]
 
 _MAX_CHARACTERS = 1000
 _MAX_DEPTH = 50
+_MOST = 3.4028235e38
 _TOKEN = re.compile(
     r"\s*(?:(?P<number>(?:\d+\.\d*|\.\d+|\d+(?=[eE]))(?:[eE][-+]?\d+)?[fF]?|(?:0|[1-9]\d*)[fF]?(?![\w.]))"
     r"|(?P<name>[A-Za-z_]\w*)|(?P<sign>[<>=!]=|&&|\|\||[-+*/%<>!?:(),]))"
@@ -173,6 +174,8 @@ class _Reader:
                 spelled = _literal(spelled)
                 if spelled.isdigit() and int(spelled) >= 2**31:
                     self.fail("an integer beyond 2**31 - 1", place, try_=f"{spelled}.0f")
+                if not spelled.isdigit() and float(spelled[:-1]) > _MOST:
+                    self.fail("a number beyond what a float holds", place, allowed=f"up to {_MOST}")
             if self.tokens and spelled in ("+", "-") and self.tokens[-1] == ("sign", spelled, place - 1):
                 self.fail(
                     f"{spelled * 2!r} is not part of one", place - 1, try_=f"{spelled} {spelled}"
