@@ -63,21 +63,25 @@ def size(box: tuple[int, ...]) -> int:
     return int(np.prod(box)) * 2
 
 
+@pytest.mark.parametrize("m", [1, 65, 4096])
 @pytest.mark.parametrize("order", ["C", "F"])
 @pytest.mark.parametrize("tile", TILES, ids=lambda t: f"{t[0].__name__}-{t[1]}")
-def test_a_stage_waits_for_the_bytes_that_its_copies_bring(tile: Any, order: str) -> None:
+def test_a_stage_waits_for_the_bytes_that_its_copies_bring(tile: Any, order: str, m: int) -> None:
     """One too many and the kernel hangs, one too few and it multiplies what has not come."""
     function, given = tile
-    plan, text = planned(function, given, (4096, 4096, 4096), order)
+    plan, text = planned(function, given, (m, 4096, 4096), order)
     parameters = dict(plan.specialization.parameters)
-    cluster, tile_n = parameters["cluster"], parameters["tile_n"]
-    (expected,) = map(int, re.findall(r"barrier_expect\(full \+ stage \* 8, (\d+)u\)", text))
+    cluster, tile_n, tile_m = parameters["cluster"], parameters["tile_n"], parameters["tile_m"]
+    (b_bytes,) = map(int, re.findall(r"barrier_expect\(full \+ stage \* 8, box_bytes \+ (\d+)u\)", text))
+    (rows,) = map(int, re.findall(r"box_bytes = min\(m_size, (\d+)\) \* 128u", text))
+    expected = min(m, rows) * 128 + b_bytes
+    assert rows == tile_m and plan.maps["a"].box == (min(m, tile_m), 64)
     b_box = plan.maps["b"].box
     pieces = tile_n // b_box[1] if order == "C" else tile_n // b_box[0]  # of all blocks of the cluster together
     assert expected == size(plan.maps["a"].box) + pieces * size(b_box)
     assert b_box == ((64, 64) if order == "C" else (tile_n // cluster, 64))
     a_ring, b_ring = (int(n) for n in re.findall(r"(?:a|b)_ring \+ stage \* (\d+)u", text)[:2])
-    assert (a_ring, b_ring) == (size(plan.maps["a"].box), tile_n * 128)
+    assert (a_ring, b_ring) == (tile_m * 128, tile_n * 128)
 
 
 @pytest.mark.parametrize("tile", TILES, ids=lambda t: f"{t[0].__name__}-{t[1]}")

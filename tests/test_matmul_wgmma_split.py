@@ -19,6 +19,7 @@ TILES: list[dict[str, int]] = [
     {"tile_m": 64, "tile_n": 128, "stages": 4, "split": 1},
     {"tile_m": 128, "tile_n": 128, "stages": 5, "split": 4},
     {"tile_m": 256, "tile_n": 128, "stages": 3, "split": 2},
+    {"tile_m": 64, "tile_n": 96, "stages": 8, "split": 4},
 ]
 SHAPES = [(1, 8, 8), (512, 512, 512), (129, 72, 520), (64, 4096, 4096)]
 
@@ -47,15 +48,18 @@ def size(box: tuple[int, ...]) -> int:
     return int(np.prod(box)) * 2
 
 
+@pytest.mark.parametrize("m", [1, 65, 512])
 @pytest.mark.parametrize("order", ["C", "F"])
 @pytest.mark.parametrize("given", TILES, ids=str)
-def test_a_stage_waits_for_the_bytes_that_its_copies_bring(given: dict[str, int], order: str) -> None:
+def test_a_stage_waits_for_the_bytes_that_its_copies_bring(given: dict[str, int], order: str, m: int) -> None:
     """One too many and the kernel hangs, one too few and it multiplies what has not come."""
-    plan, text, p = planned(given, SHAPES[1], order)
-    (expected,) = numbers(r"barrier_expect\(full \+ stage \* 8, (\d+)u\)", text)
+    plan, text, p = planned(given, (m, 512, 512), order)
+    (b_bytes,) = numbers(r"barrier_expect\(full \+ stage \* 8, box_bytes \+ (\d+)u\)", text)
+    (rows,) = numbers(r"box_bytes = min\(m_size, (\d+)\) \* 128u", text)
     slabs = numbers(r"slab < (\d+); \+\+slab", text)[0] if order == "C" else 1
-    assert expected == size(plan.maps["a"].box) + slabs * size(plan.maps["b"].box)
-    assert slabs * size(plan.maps["b"].box) == p["tile_n"] * 128
+    assert rows == p["tile_m"] and plan.maps["a"].box == (min(m, rows), 64)
+    assert min(m, rows) * 128 + b_bytes == size(plan.maps["a"].box) + slabs * size(plan.maps["b"].box)
+    assert slabs * size(plan.maps["b"].box) == (-(-p["tile_n"] // 64) * 64 if order == "C" else p["tile_n"]) * 128
     assert text.count("copy_in(") == 1 + 2  # its definition, and one for each of a and b
 
 
@@ -67,11 +71,8 @@ def test_shared_memory_ends_where_the_text_ends(given: dict[str, int]) -> None:
     (b_bytes,) = numbers(r"shares = b_ring \+ (\d+)u", text)
     shares, half = numbers(r"full = shares \+ (\d+)u, empty = full \+ (\d+)u", text)
     assert plan.grid.shared_memory_bytes == a_bytes + b_bytes + shares + 2 * half <= LIMIT_BYTES
-    assert (a_bytes, b_bytes, half) == (
-        p["stages"] * p["tile_m"] * 128,
-        p["stages"] * p["tile_n"] * 128,
-        p["stages"] * 8,
-    )
+    slabs = -(-p["tile_n"] // 64)
+    assert (a_bytes, b_bytes, half) == tuple(p["stages"] * each for each in (p["tile_m"] * 128, slabs * 8192, 8))
     assert (a_bytes + b_bytes) % 1024 == 0 and shares % 16 == 0  # swizzle, vectors of four floats
 
 

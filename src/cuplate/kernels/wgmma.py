@@ -26,7 +26,7 @@ __all__ = [
 
 TILES = "cdiv(M, tile_m * cluster) * cdiv(N, tile_n)"
 MAPS = {
-    "a": TensorMap(box=("tile_m", 64), swizzle="128B", l2_promotion="256B"),
+    "a": TensorMap(box=("min(tile_m, M)", 64), swizzle="128B", l2_promotion="256B"),
     "b": TensorMap(box=(64, "tile_n // cluster if b.order == 'F' else 64"), swizzle="128B", l2_promotion="256B"),
     "residual": TensorMap(box=(64, 64), swizzle="128B"),
     "out": TensorMap(box=(64, 64), swizzle="128B"),

@@ -26,7 +26,7 @@ __all__ = [
 
 
 MAPS = {
-    "a": TensorMap(box=("tile_m", 64), swizzle="128B", l2_promotion="256B"),
+    "a": TensorMap(box=("min(tile_m, M)", 64), swizzle="128B", l2_promotion="256B"),
     "b": TensorMap(box=(64, "tile_n if b.order == 'F' else 64"), swizzle="128B", l2_promotion="256B"),
 }
 SHARED_BYTES = (  # the ring, its barriers, and what the other blocks have added up
