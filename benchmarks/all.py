@@ -18,6 +18,7 @@ NAMES = (
     "import_time",
     "dispatch",
     "gemm",
+    "gemm_sweep",
     "memory_bound",
     "checks",
     "cold_start",

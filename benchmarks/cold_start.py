@@ -4,8 +4,10 @@
    ``cuda.core.utils.FileStreamProgramCache`` and ``ObjectCode``, for the same cubins. Goal: at most 1.0. The cost of
    opening each store (its first look-up, of another kernel) is a row of its own.
 2. The whole first call, imports done: cold (compiles) and warm (finds it on disk).
+3. A cold specialization of each fused product in bfloat16 (bias and ReLU, and GELU by erf): render and compile for
+   sm_90a, no launch; NVRTC's own cache is off. Goal (C1): 800 ms.
 
-Without a GPU only the look-ups are measured, and a compile instead of a call.
+Without a GPU only the look-ups and compiles are measured, and a compile instead of a call.
 """
 
 from __future__ import annotations
@@ -46,7 +48,7 @@ def main() -> int:
     if options.child:
         what, file = options.child
         facts = json.loads(Path(file).read_text())
-        print(json.dumps({"hit": measure_hit, "call": measure_call}[what](facts)))
+        print(json.dumps({"hit": measure_hit, "call": measure_call, "products": measure_products}[what](facts)))
         return 0
     result = start("cold_start", options)
     cupy, reason = find_cupy()
@@ -56,6 +58,7 @@ def main() -> int:
         facts = prepare(Path(folder), cupy)
         disk_hit(result, facts, Path(folder), processes=3 if options.quick else 15)
         first_call(result, facts, Path(folder), processes=2 if options.quick else 7)
+        products(result, facts, Path(folder), processes=1 if options.quick else 7)
     return result.finish(options)
 
 
@@ -128,6 +131,19 @@ def first_call(result: Result, facts: dict[str, Any], folder: Path, *, processes
     rows = [summary(name, values, "ms") for name, values in times.items()]
     print_rows(rows)
     result.rows += rows
+
+
+def products(result: Result, facts: dict[str, Any], folder: Path, *, processes: int) -> None:
+    """Rows of cold specializations, and C1 for each of them."""
+    times: dict[str, list[float]] = {}
+    for i in range(processes):
+        environment = child_environment(CUPLATE_CACHE_DIR=str(folder / f"products{i}"))
+        for name, took_ms in children("products", facts, folder, environment).items():
+            times.setdefault(f"render + compile, {name}", []).append(took_ms)
+    rows = [summary(name, values, "ms") for name, values in times.items()]
+    print_rows(rows)
+    result.rows += rows
+    result.goals += [Goal(f"{row['name']}: ms", row["median"], 800, stretch="relu" not in row["name"]) for row in rows]
 
 
 # a fresh process ------------------------------------------------------------------------------------------------------
@@ -249,6 +265,25 @@ def measure_call(facts: dict[str, Any]) -> dict[str, Any]:
         "import_ms": (imported - begin) * 1e3,
         "call_ms": (called - imported) * 1e3,
     }
+
+
+def measure_products(facts: dict[str, Any]) -> dict[str, float]:
+    """Milliseconds of each cold specialization, in random order behind one that loads NVRTC."""
+    from cuplate import ArraySpec
+    from cuplate.kernels import matmul_epilogue, matmul_wgmma, matmul_wgmma_small, matmul_wgmma_split, matmul_wgmma_wide
+
+    matmul_epilogue.inspect("float32", arch="sm_90", tile=16)
+    square, row = ArraySpec((4096, 4096), "bfloat16"), ArraySpec((4096,), "bfloat16")
+    functions = (matmul_wgmma, matmul_wgmma_small, matmul_wgmma_split, matmul_wgmma_wide)
+    jobs = [(f, epilogue) for f in functions for epilogue in ("relu", "gelu")]
+    times = {}
+    for f, epilogue in random.sample(jobs, len(jobs)):
+        begin = time.perf_counter()
+        report = f.inspect(square, square, row, arch="sm_90", epilogue=epilogue)
+        times[f"{f.__name__}, {epilogue}"] = (time.perf_counter() - begin) * 1e3
+        if report.origin != "compile":
+            raise RuntimeError(f"{f.__name__} came from {report.origin!r}")
+    return dict(sorted(times.items()))
 
 
 if __name__ == "__main__":

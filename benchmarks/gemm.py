@@ -4,7 +4,7 @@ Random normal data, several sets of it by turns; every contender is compared wit
 off everywhere. `_addmm_activation` is cuBLASLt's own fused bias and ReLU, the fair opponent; `torch.mm` is its product
 alone, and CuPy the product and two passes over it. What is timed is `matmul_epilogue`, which chooses its kernel, and
 `matmul_mma` by its name; in float32 its `precision` too, with the errors of all. Every epilogue is timed against the
-plain product. `--sweep` adds shapes of language models.
+plain product.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ import contextlib
 import functools
 import itertools
 import math
-import statistics
 import sys
 import time
 from collections.abc import Callable
@@ -44,13 +43,6 @@ TENSOR = {
     (2048, 2048, 2048): (1.0, 1 / 1.03),
     (8192, 8192, 512): (1.0, 1 / 1.3),
 }
-# Projections of models of 7 to 70 billion parameters at 1, 2 and 4 thousand tokens, and small products.
-SWEEP = [
-    *((m, n, k) for m in (1024, 2048, 4096) for n, k in (
-        (4096, 4096), (12288, 4096), (11008, 4096), (4096, 11008), (28672, 8192), (8192, 28672), (10240, 8192),
-    )),
-    (512, 512, 512), (1024, 1024, 1024), (1024, 1024, 4096), (256, 8192, 4096),
-]  # fmt: skip
 
 
 def main() -> int:
@@ -59,7 +51,6 @@ def main() -> int:
         ("--sizes", {"type": int, "nargs": "+", "default": None, "help": "edges (default 4096 8192, quick 1024)"}),
         ("--rounds", {"type": int, "default": None, "help": "rounds (default 25, quick 5)"}),
         ("--dtype", {"choices": ("float32", "bfloat16"), "default": None, "help": "one of the two alone"}),
-        ("--sweep", {"action": "store_true", "help": "shapes of language models too, in bfloat16"}),
     )
     result = start("gemm", options)
     cupy = skip_without_gpu(result)
@@ -82,8 +73,6 @@ def main() -> int:
             tensor_product(result, torch, shape, goals, rounds)
         for shape in [(n, n, n) for n in options.sizes] if options.sizes else [(1024,) * 3] if options.quick else TAXED:
             taxes(result, torch, shape, rounds)
-    if options.sweep:
-        sweep(result, torch, rounds)
     return result.finish(options)
 
 
@@ -286,17 +275,6 @@ def tensor_product(
     for ours, peer, limit, stretch in wanted:
         found = ratio(times[ours], times[peer])
         result.goals.append(Goal(f"{name}: {ours} / {peer}", found.worse, round(limit, 4), stretch))
-
-
-def sweep(result: Result, torch: Any, rounds: int) -> None:
-    """G2: the geometric mean over many shapes, and the worst of them."""
-    ratios = []
-    for shape in (*TENSOR, *SWEEP):
-        times = time_tensor(result, torch, shape, min(rounds, 9))
-        ratios.append(ratio(times[OURS], times[LT]).worse)
-    mean = math.exp(statistics.fmean(map(math.log, ratios)))
-    result.goals.append(Goal(f"{len(ratios)} shapes bfloat16: {OURS} / {LT}, mean", mean, round(1 / 1.03, 4), True))
-    result.goals.append(Goal(f"{len(ratios)} shapes bfloat16: the worst", max(ratios), round(1 / 0.97, 4), True))
 
 
 # every epilogue -------------------------------------------------------------------------------------------------------

@@ -10,6 +10,7 @@ from typing import Any
 ORDER = (
     "dispatch",
     "gemm",
+    "gemm_sweep",
     "memory_bound",
     "checks",
     "cold_start",

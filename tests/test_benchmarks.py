@@ -64,17 +64,17 @@ def test_bundle_is_judged_by_its_mount_and_by_the_disk_tier(tmp_path: Path) -> N
 
 
 def test_cold_start_measures_look_ups_without_a_gpu(tmp_path: Path) -> None:
-    """cold_start times both stores' look-ups and openings; loads it leaves out, and says so."""
+    """cold_start times both stores' look-ups and openings, and compiles; loads it leaves out, and says so."""
     found, text = run("cold_start", tmp_path)
     names = {row["name"] for row in found["rows"]}
     for who in ("cuplate", "FileStreamProgramCache"):
         assert {f"{who}: opening", f"{who}: look-up"} <= names
-    assert {"first compile, cold", "first compile, warm"} <= names
+    assert {"first compile, cold", "first compile, warm", "render + compile, matmul_wgmma, relu"} <= names
     assert not any("load" in name for name in names)
     assert "Loads and calls were not measured" in text
 
 
-@pytest.mark.parametrize("name", ["dispatch", "gemm", "checks", "memory", "memory_bound"])
+@pytest.mark.parametrize("name", ["dispatch", "gemm", "gemm_sweep", "checks", "memory", "memory_bound"])
 def test_what_needs_a_gpu_says_so(name: str, tmp_path: Path) -> None:
     """Without a GPU no goal of the device is judged, and the text says why."""
     found, text = run(name, tmp_path)

@@ -12,15 +12,23 @@ import pytest
 
 from cuplate import ArraySpec, LayoutError, ParameterError
 from cuplate.grid import limits_for
-from cuplate.kernels import matmul_epilogue, matmul_wgmma, matmul_wgmma_small, matmul_wgmma_wide
+from cuplate.kernels import (
+    matmul_epilogue,
+    matmul_wgmma,
+    matmul_wgmma_flat,
+    matmul_wgmma_small,
+    matmul_wgmma_tuned,
+    matmul_wgmma_wide,
+)
 from cuplate.plan import Plan, make_plan
 
 SMS = 132  # of an H200
 LIMIT_BYTES = 232_448  # shared memory of a block
 TILES: list[tuple[Any, dict[str, Any]]] = [
     (matmul_wgmma, {}),
-    (matmul_wgmma_wide, {}),
+    (matmul_wgmma_wide, {"cluster": 2}),
     (matmul_wgmma_small, {}),
+    (matmul_wgmma_flat, {}),
     (matmul_wgmma, {"tile_n": 256, "stages": 4, "cluster": 2, "schedule": "cooperative"}),
     (matmul_wgmma, {"tile_m": 256, "stages": 4, "schedule": "cooperative"}),
     (matmul_wgmma, {"tile_n": 64, "stages": 2, "cluster": 2}),
@@ -55,21 +63,25 @@ def size(box: tuple[int, ...]) -> int:
     return int(np.prod(box)) * 2
 
 
+@pytest.mark.parametrize("m", [1, 65, 4096])
 @pytest.mark.parametrize("order", ["C", "F"])
 @pytest.mark.parametrize("tile", TILES, ids=lambda t: f"{t[0].__name__}-{t[1]}")
-def test_a_stage_waits_for_the_bytes_that_its_copies_bring(tile: Any, order: str) -> None:
+def test_a_stage_waits_for_the_bytes_that_its_copies_bring(tile: Any, order: str, m: int) -> None:
     """One too many and the kernel hangs, one too few and it multiplies what has not come."""
     function, given = tile
-    plan, text = planned(function, given, (4096, 4096, 4096), order)
+    plan, text = planned(function, given, (m, 4096, 4096), order)
     parameters = dict(plan.specialization.parameters)
-    cluster, tile_n = parameters["cluster"], parameters["tile_n"]
-    (expected,) = map(int, re.findall(r"barrier_expect\(full \+ stage \* 8, (\d+)u\)", text))
+    cluster, tile_n, tile_m = parameters["cluster"], parameters["tile_n"], parameters["tile_m"]
+    (b_bytes,) = map(int, re.findall(r"barrier_expect\(full \+ stage \* 8, box_bytes \+ (\d+)u\)", text))
+    (rows,) = map(int, re.findall(r"box_bytes = min\(m_size, (\d+)\) \* 128u", text))
+    expected = min(m, rows) * 128 + b_bytes
+    assert rows == tile_m and plan.maps["a"].box == (min(m, tile_m), 64)
     b_box = plan.maps["b"].box
     pieces = tile_n // b_box[1] if order == "C" else tile_n // b_box[0]  # of all blocks of the cluster together
     assert expected == size(plan.maps["a"].box) + pieces * size(b_box)
     assert b_box == ((64, 64) if order == "C" else (tile_n // cluster, 64))
     a_ring, b_ring = (int(n) for n in re.findall(r"(?:a|b)_ring \+ stage \* (\d+)u", text)[:2])
-    assert (a_ring, b_ring) == (size(plan.maps["a"].box), tile_n * 128)
+    assert (a_ring, b_ring) == (tile_m * 128, tile_n * 128)
 
 
 @pytest.mark.parametrize("tile", TILES, ids=lambda t: f"{t[0].__name__}-{t[1]}")
@@ -225,6 +237,12 @@ def test_the_source_includes_nothing() -> None:
         ((4096, 4096, 4096), "C", "matmul_wgmma"),  # 6 rounds of the wide tile for what fills 5.3
         ((2048, 2048, 2048), "C", "matmul_wgmma"),
         ((1024, 4096, 1024), "C", "matmul_wgmma_small"),
+        ((2048, 768, 2304), "F", "matmul_wgmma_flat"),
+        ((512, 512, 512), "C", "matmul_wgmma_single"),
+        ((64, 4096, 4096), "F", "matmul_wgmma_split"),
+        ((128, 11008, 4096), "C", "matmul_wgmma_split_tall"),
+        ((256, 16384, 1024), "C", "matmul_wgmma_split_deep"),
+        ((256, 16384, 1022), "C", "matmul_mma_ragged"),
         ((8192, 8192, 8190), "C", "matmul_mma_ragged"),  # rows of b that are no multiple of 16 bytes
         ((8192, 8190, 8192), "C", "matmul_mma_ragged"),
         ((8192, 8192, 8190), "F", "matmul_mma"),  # rows of out
@@ -233,12 +251,26 @@ def test_the_source_includes_nothing() -> None:
     ids=str,
 )
 def test_the_tile_follows_from_the_shape(shape: tuple[int, int, int], order: str, variant: str) -> None:
-    """As the prototype's runner chose on an H200, and what has no tensor map is left to others."""
+    """What was the fastest on an H200, or close to it; and what has no tensor map is left to others."""
     described: Any = matmul_epilogue.inspect.__self__._described  # type: ignore[attr-defined]
     assert described(arrays(*shape, order), {}, "sm_90").chosen.name == variant
     older = variant if "mma" in variant[:10] else "matmul_mma"
     assert described(arrays(*shape, order), {}, "sm_80").chosen.name == older
     assert described(arrays(*shape, order), {"tile": 16}, "sm_90").chosen.name == "matmul_epilogue"
+
+
+def test_what_may_be_measured_can_run() -> None:
+    """No candidate is refused or needs more shared memory than there is; a winner counts for tiles of 64 x 64."""
+    table = matmul_wgmma_tuned.tuning(*arrays(1024, 512, 1000), arch="sm_90")
+    assert len(table.tried) == 8 and table.origin == "default"
+    for tried in table.tried:
+        plan, _ = planned(matmul_wgmma_tuned, dict(tried.parameters), SHAPES[1])
+        assert plan.grid is not None and plan.grid.shared_memory_bytes <= LIMIT_BYTES
+    classes = [
+        matmul_wgmma_tuned.tuning(*arrays(m, k, 1000), arch="sm_90").size_class
+        for m, k in ((1024, 512), (1000, 264), (1032, 512), (1024, 520))
+    ]
+    assert classes[0] == classes[1] and len(set(classes)) == 3
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,14 @@ from cuplate.kernels import (
     matmul_split_small,
     matmul_split_wide,
     matmul_wgmma,
+    matmul_wgmma_flat,
+    matmul_wgmma_single,
     matmul_wgmma_small,
+    matmul_wgmma_split,
+    matmul_wgmma_split_deep,
+    matmul_wgmma_split_tall,
+    matmul_wgmma_split_tuned,
+    matmul_wgmma_tuned,
     matmul_wgmma_wide,
     rms_norm,
     row_argmax,
@@ -92,9 +99,14 @@ WGMMA: tuple[tuple[Any, dict[str, Any]], ...] = (
     (matmul_wgmma, {}),
     (matmul_wgmma_wide, {}),
     (matmul_wgmma_small, {}),
+    (matmul_wgmma_flat, {}),
+    (matmul_wgmma_single, {}),
+    (matmul_wgmma_split, {}),
+    (matmul_wgmma_split_tall, {}),
+    (matmul_wgmma_split_deep, {}),
     (matmul_wgmma, {"tile_n": 256, "stages": 4, "cluster": 2, "schedule": "cooperative"}),
 )
-SMALLER = (matmul_wgmma, matmul_wgmma_small)
+SMALLER = (matmul_wgmma, matmul_wgmma_small, matmul_wgmma_split_deep)
 
 
 def products() -> list[Compiled]:
@@ -117,6 +129,10 @@ def products() -> list[Compiled]:
         made.append(Compiled(f, product("float32"), {"precision": precision, "relu": True}, ("sm_90a",)))
     more = {"precision": "bf16x6", "epilogue": "gelu"}
     made.append(Compiled(matmul_split_wide, product("float32", "F", more=True), more, ("sm_90a",)))
+    square = {"tile_m": 128, "tile_n": 128, "stages": 5, "split": 2}
+    made.append(Compiled(matmul_wgmma_split_tuned, product("bfloat16", "F"), {"relu": True, **square}, ("sm_90a",)))
+    flat = {"tile_m": 64, "tile_n": 256, "stages": 4, "cluster": 1, "schedule": "pingpong"}
+    made.append(Compiled(matmul_wgmma_tuned, product("bfloat16"), {"relu": True, **flat}, ("sm_90a",)))
     return made
 
 

@@ -9,10 +9,15 @@ import pytest
 
 from cuplate import LayoutError, ParameterError
 from cuplate.kernels import (
+    matmul_epilogue,
     matmul_mma,
     matmul_mma_ragged,
     matmul_wgmma,
+    matmul_wgmma_flat,
     matmul_wgmma_small,
+    matmul_wgmma_split,
+    matmul_wgmma_split_tuned,
+    matmul_wgmma_tuned,
     matmul_wgmma_wide,
 )
 
@@ -26,8 +31,15 @@ pytestmark = [
 COOPERATIVE = {"tile_n": 256, "stages": 4, "cluster": 2, "schedule": "cooperative"}
 TALL = {"tile_m": 256, "stages": 4, "cluster": 2, "schedule": "cooperative"}
 WGMMA: list[tuple[Any, dict[str, Any]]] = [
-    (matmul_wgmma, {}), (matmul_wgmma_wide, {}), (matmul_wgmma_small, {}), (matmul_wgmma, COOPERATIVE),
-    (matmul_wgmma, TALL), (matmul_wgmma, {"tile_n": 64, "stages": 2, "cluster": 2, "group_m": 4}),
+    (matmul_wgmma, {}), (matmul_wgmma_wide, {"cluster": 2}), (matmul_wgmma_small, {}), (matmul_wgmma, COOPERATIVE),
+    (matmul_wgmma, TALL), (matmul_wgmma_flat, {}),
+    (matmul_wgmma, {"tile_n": 64, "stages": 2, "cluster": 2, "group_m": 4}),
+]  # fmt: skip
+SPLIT: list[tuple[Any, dict[str, Any]]] = [
+    (matmul_wgmma_split, {}), (matmul_wgmma_split, {"split": 8}),
+    (matmul_wgmma_split, {"split": 1, "tile_n": 128, "stages": 4}),
+    (matmul_wgmma_split, {"tile_m": 128, "tile_n": 128, "stages": 5, "split": 4}),
+    (matmul_wgmma_split, {"tile_m": 256, "tile_n": 128, "stages": 3}),
 ]  # fmt: skip
 MMA: list[tuple[Any, dict[str, Any]]] = [
     (matmul_mma, {}), (matmul_mma, {"tile_n": 256, "tile_k": 32, "stages": 3}),
@@ -133,7 +145,7 @@ def run(
 @hopper
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 @pytest.mark.parametrize("order", ["C", "F"])
-@pytest.mark.parametrize("case", WGMMA, ids=ids)
+@pytest.mark.parametrize("case", [*WGMMA, *SPLIT], ids=ids)
 def test_wgmma_is_right(torch: Any, case: Any, order: str, shape: tuple[int, int, int]) -> None:
     """Every tile, both orders of `b`, both schedules."""
     run(torch, case, shape, order)
@@ -158,7 +170,7 @@ def test_any_shape_is_right(torch: Any, order: str, shape: tuple[int, int, int])
 def families() -> list[Any]:
     """One of each text."""
     return [(matmul_mma, {}), (matmul_mma_ragged, {})] + (
-        [(matmul_wgmma, {}), (matmul_wgmma_wide, {})] if CAPABILITY == 90 else []
+        [(matmul_wgmma, {}), (matmul_wgmma_wide, {}), (matmul_wgmma_split, {})] if CAPABILITY == 90 else []
     )
 
 
@@ -192,13 +204,15 @@ def test_arrays_within_others(torch: Any) -> None:
     for function, _ in families():
         a, wide, _ = inputs(torch, (200, 64, 136), offset=8)
         assert_right(torch, function(a, wide), a, wide)
-        if function in (matmul_wgmma, matmul_wgmma_wide):
+        if function in (matmul_wgmma, matmul_wgmma_wide, matmul_wgmma_split):
             padded = whole[7:207, 16:144]
             assert_right(torch, function(padded, b), padded, b)
             with pytest.raises(LayoutError, match="no multiple of 16"):
                 function(*inputs(torch, (200, 64, 136), offset=1))
             out, _ = poisoned(torch, 200, 136, offset=1)
-            with pytest.raises(LayoutError, match="'out' is read through a tensor map"):
+            mapped = function is not matmul_wgmma_split
+            error = LayoutError if mapped else ParameterError
+            with pytest.raises(error, match="'out' is read through a tensor map" if mapped else "aligned"):
                 function(a, wide, out=out)
         elif function is matmul_mma:
             with pytest.raises(ParameterError, match="aligned"):
@@ -227,7 +241,7 @@ def test_without_elements(torch: Any) -> None:
 @pytest.mark.parametrize("order", ["C", "F"])
 def test_it_repeats_to_the_bit(torch: Any, order: str) -> None:
     """A hundred times over poisoned memory: a tile that is read before it has come, or written over, would differ."""
-    cases = [*MMA[:2], (matmul_mma_ragged, {}), *(WGMMA if CAPABILITY == 90 else [])]
+    cases = [*MMA[:2], (matmul_mma_ragged, {}), *([*WGMMA, *SPLIT] if CAPABILITY == 90 else [])]
     for function, given in cases:
         a, b, bias = inputs(torch, (1000, 1032, 1096), order=order)
         first = function(a, b, bias, **given)
@@ -283,7 +297,9 @@ def test_cupys_arrays_take_it_too(torch: Any) -> None:
 def test_indices_pass_32_bits(torch: Any) -> None:
     """An output, and inputs, of more than 2**31 bytes: the far corners are right."""
     cases = [(matmul_mma, {}), (matmul_mma_ragged, {})]
-    cases += [(matmul_wgmma_wide, {}), (matmul_wgmma, COOPERATIVE)] if CAPABILITY == 90 else []
+    cases += (
+        [(matmul_wgmma_wide, {}), (matmul_wgmma, COOPERATIVE), (matmul_wgmma_split, {})] if CAPABILITY == 90 else []
+    )
     for function, given in cases:
         for m, k, n in ((150_008, 64, 8192), (264, 4_200_000, 264)):
             a, b, _ = inputs(torch, (m, k, n))
@@ -297,3 +313,40 @@ def test_indices_pass_32_bits(torch: Any) -> None:
                     assert float((out[rows].float() - wanted).norm() / wanted.norm()) < 2e-2
             del a, b, out
             torch.cuda.empty_cache()
+
+
+@hopper
+@pytest.mark.parametrize("order", ["C", "F"])
+@pytest.mark.parametrize("m", [1, 5, 64, 100, 128, 500])
+def test_what_is_chosen_is_right(torch: Any, m: int, order: str) -> None:
+    """Few rows and many columns, few tiles and a deep K: `matmul_epilogue` picks each of the forms somewhere."""
+    for k, n in ((4096, 4096), (16_384, 1024), (768, 2304), (520, 520)):
+        run(torch, (matmul_epilogue, {}), (m, k, n), order, biases=(True,))
+
+
+@hopper
+@pytest.mark.parametrize(
+    ("function", "shape"),
+    [
+        (matmul_wgmma_tuned, (1000, 520, 1032)),
+        (matmul_wgmma_tuned, (4096, 512, 4096)),
+        (matmul_wgmma_split_tuned, (200, 1032, 520)),
+    ],
+    ids=str,
+)
+def test_a_tile_that_is_measured_is_right_and_the_fastest(
+    torch: Any, function: Any, shape: tuple[int, int, int]
+) -> None:
+    """The first call measures every tile; none that ran as often took less."""
+    m, _, n = shape
+    a, b, bias = inputs(torch, shape)
+    out, memory = poisoned(torch, m, n)
+    function(a, b, bias, epilogue="relu", out=out)
+    assert_right(torch, out, a, b, bias, "relu")
+    assert untouched(torch, memory, out)
+    table = function.tuning(a, b, bias, epilogue="relu", out=out)
+    winner = table.tried[table.winner]
+    assert table.origin in ("measured", "stored") and {t.state for t in table.tried} <= {"measured", "slow"}
+    again = [t.median_s for t in table.tried if t.samples >= winner.samples]
+    assert winner.median_s <= min(again) * 1.011  # within 1 % the first one wins
+    assert function.tune(a, b, bias, epilogue="relu", out=out).origin == "measured"

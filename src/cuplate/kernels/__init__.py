@@ -14,7 +14,20 @@ if TYPE_CHECKING:
     from cuplate.kernels.scan import inclusive_scan
     from cuplate.kernels.simt import matmul_simt, matmul_simt_ragged
     from cuplate.kernels.split import matmul_split, matmul_split_small, matmul_split_wide
-    from cuplate.kernels.wgmma import matmul_wgmma, matmul_wgmma_small, matmul_wgmma_wide
+    from cuplate.kernels.wgmma import (
+        matmul_wgmma,
+        matmul_wgmma_flat,
+        matmul_wgmma_small,
+        matmul_wgmma_tuned,
+        matmul_wgmma_wide,
+    )
+    from cuplate.kernels.wgmma_split import (
+        matmul_wgmma_single,
+        matmul_wgmma_split,
+        matmul_wgmma_split_deep,
+        matmul_wgmma_split_tall,
+        matmul_wgmma_split_tuned,
+    )
 
 __all__ = [
     "fused_elementwise",
@@ -30,7 +43,14 @@ __all__ = [
     "matmul_split_small",
     "matmul_split_wide",
     "matmul_wgmma",
+    "matmul_wgmma_flat",
+    "matmul_wgmma_single",
     "matmul_wgmma_small",
+    "matmul_wgmma_split",
+    "matmul_wgmma_split_deep",
+    "matmul_wgmma_split_tall",
+    "matmul_wgmma_split_tuned",
+    "matmul_wgmma_tuned",
     "matmul_wgmma_wide",
     "rms_norm",
     "row_argmax",
@@ -53,7 +73,14 @@ _HOMES = {
     "matmul_split_small": "cuplate.kernels.split",
     "matmul_split_wide": "cuplate.kernels.split",
     "matmul_wgmma": "cuplate.kernels.wgmma",
+    "matmul_wgmma_flat": "cuplate.kernels.wgmma",
+    "matmul_wgmma_single": "cuplate.kernels.wgmma_split",
     "matmul_wgmma_small": "cuplate.kernels.wgmma",
+    "matmul_wgmma_split": "cuplate.kernels.wgmma_split",
+    "matmul_wgmma_split_deep": "cuplate.kernels.wgmma_split",
+    "matmul_wgmma_split_tall": "cuplate.kernels.wgmma_split",
+    "matmul_wgmma_split_tuned": "cuplate.kernels.wgmma_split",
+    "matmul_wgmma_tuned": "cuplate.kernels.wgmma",
     "matmul_wgmma_wide": "cuplate.kernels.wgmma",
     "rms_norm": "cuplate.kernels.rows",
     "row_argmax": "cuplate.kernels.rows",

@@ -11,7 +11,13 @@ from cuplate.kernels.families import Real
 from cuplate.kernels.mma import matmul_mma, matmul_mma_ragged
 from cuplate.kernels.simt import matmul_simt, matmul_simt_ragged
 from cuplate.kernels.split import matmul_split, matmul_split_small, matmul_split_wide
-from cuplate.kernels.wgmma import matmul_wgmma, matmul_wgmma_small, matmul_wgmma_wide
+from cuplate.kernels.wgmma import matmul_wgmma, matmul_wgmma_flat, matmul_wgmma_small, matmul_wgmma_wide
+from cuplate.kernels.wgmma_split import (
+    matmul_wgmma_single,
+    matmul_wgmma_split,
+    matmul_wgmma_split_deep,
+    matmul_wgmma_split_tall,
+)
 from cuplate.specialize import specialize
 from cuplate.typing import Array
 
@@ -27,7 +33,12 @@ __all__ = ["matmul_epilogue"]
         matmul_simt,
         matmul_simt_ragged,
         matmul_wgmma_wide,
+        matmul_wgmma_flat,
         matmul_wgmma_small,
+        matmul_wgmma_single,
+        matmul_wgmma_split,
+        matmul_wgmma_split_tall,
+        matmul_wgmma_split_deep,
         matmul_wgmma,
         matmul_mma,
         matmul_mma_ragged,

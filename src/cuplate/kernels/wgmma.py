@@ -1,4 +1,4 @@
-"""Matrix products with a fused epilogue on Hopper's tensor cores, in bfloat16 and float16: one text, three tiles."""
+"""Matrix products with a fused epilogue on Hopper's tensor cores, in bfloat16 and float16: one text, four tiles."""
 
 from __future__ import annotations
 
@@ -6,19 +6,27 @@ from typing import Any, Literal
 
 from jaxtyping import Float32
 
+from cuplate.autotune.tunable import tune
 from cuplate.kernels.epilogues import EPILOGUE_REQUIRE, Activation, Expression, finish
 from cuplate.kernels.families import ShortFloat
 from cuplate.kernels.named import named
+from cuplate.kernels.wgmma_times import TILES_AND_K, fastest
 from cuplate.options import Options
 from cuplate.specialize import specialize
 from cuplate.tensor_map import TensorMap
 from cuplate.typing import Array
 
-__all__ = ["matmul_wgmma", "matmul_wgmma_small", "matmul_wgmma_wide"]
+__all__ = [
+    "matmul_wgmma",
+    "matmul_wgmma_flat",
+    "matmul_wgmma_small",
+    "matmul_wgmma_tuned",
+    "matmul_wgmma_wide",
+]
 
 TILES = "cdiv(M, tile_m * cluster) * cdiv(N, tile_n)"
 MAPS = {
-    "a": TensorMap(box=("tile_m", 64), swizzle="128B", l2_promotion="256B"),
+    "a": TensorMap(box=("min(tile_m, M)", 64), swizzle="128B", l2_promotion="256B"),
     "b": TensorMap(box=(64, "tile_n // cluster if b.order == 'F' else 64"), swizzle="128B", l2_promotion="256B"),
     "residual": TensorMap(box=(64, 64), swizzle="128B"),
     "out": TensorMap(box=(64, 64), swizzle="128B"),
@@ -36,19 +44,6 @@ REQUIRE = (
     "schedule == 'pingpong' and tile_m <= 128 or schedule == 'cooperative' and tile_m >= 128",
     *EPILOGUE_REQUIRE,
 )
-
-
-def _time(tile_m: int, tile_n: int, cluster: int, percent: int) -> str:
-    """What a product takes with a tile, as an expression: rounds of all multiprocessors times area times cost of area.
-
-    132 multiprocessors are written out: with `sm_count` a build machine without the GPU could not choose as the node
-    does. The costs of area were measured with a prototype on an H200.
-    """
-    tiles = f"cdiv(M, {tile_m * cluster}) * cdiv(N, {tile_n})"
-    return f"cdiv({tiles}, {132 // cluster}) * {tile_m * tile_n * percent}"
-
-
-WIDE, MIDDLE, SMALL = _time(128, 192, 2, 100), _time(128, 128, 1, 102), _time(64, 128, 1, 125)
 
 
 def _product(
@@ -87,8 +82,9 @@ def _product(
     bias, row_scale, column_scale, epilogue, relu, expression, scale, low, high
         As for `matmul_epilogue`.
     tile_m, tile_n, stages, cluster, group_m, schedule
-        As the template says. By their defaults there are three functions: `matmul_wgmma` (128 x 128),
-        `matmul_wgmma_wide` (128 x 192, in clusters of two) and `matmul_wgmma_small` (64 x 128).
+        As the template says. By their defaults there are four functions: `matmul_wgmma` (128 x 128),
+        `matmul_wgmma_wide` (128 x 192), `matmul_wgmma_flat` (64 x 192) and `matmul_wgmma_small` (64 x 128). Of
+        `matmul_wgmma_tuned` they are left to `tune()`, but for `group_m`.
     out : dtype of `a`, shape (M, N), row-major, 16-byte aligned, N a multiple of 8, optional
         Where the result goes; allocated when None.
     stream : stream, optional
@@ -113,10 +109,29 @@ KEYWORDS: Any = {
     "require": REQUIRE,
 }
 TEMPLATE = "matmul_wgmma.cu.j2"
-matmul_wgmma_wide = specialize(TEMPLATE, when=f"{WIDE} <= min({MIDDLE}, {SMALL})", **KEYWORDS)(
-    named(_product, "matmul_wgmma_wide", tile_n=192, stages=4, cluster=2)
+matmul_wgmma_wide = specialize(TEMPLATE, when=fastest("matmul_wgmma_wide"), **KEYWORDS)(
+    named(_product, "matmul_wgmma_wide", tile_n=192, stages=4)
 )
-matmul_wgmma_small = specialize(TEMPLATE, when=f"{SMALL} < min({WIDE}, {MIDDLE})", **KEYWORDS)(
+matmul_wgmma_flat = specialize(TEMPLATE, when=fastest("matmul_wgmma_flat"), **KEYWORDS)(
+    named(_product, "matmul_wgmma_flat", tile_m=64, tile_n=192, stages=5)
+)
+matmul_wgmma_small = specialize(TEMPLATE, when=fastest("matmul_wgmma_small"), **KEYWORDS)(
     named(_product, "matmul_wgmma_small", tile_m=64, stages=8)
 )
 matmul_wgmma = specialize(TEMPLATE, **KEYWORDS)(named(_product, "matmul_wgmma"))
+
+_NAMES = ("tile_m", "tile_n", "stages", "cluster", "schedule")
+_CONFIGS = (
+    (128, 128, 6, 1, "pingpong"),
+    (128, 128, 6, 2, "pingpong"),
+    (128, 192, 4, 1, "pingpong"),
+    (128, 192, 4, 2, "pingpong"),
+    (64, 128, 8, 1, "pingpong"),
+    (64, 192, 5, 1, "pingpong"),
+    (64, 256, 4, 1, "pingpong"),
+    (128, 256, 4, 1, "cooperative"),
+)
+_TUNED = tune(configs=[dict(zip(_NAMES, values, strict=True)) for values in _CONFIGS], key=TILES_AND_K)
+matmul_wgmma_tuned = specialize(TEMPLATE, **KEYWORDS)(
+    named(_product, "matmul_wgmma_tuned", **dict.fromkeys(_NAMES, _TUNED))
+)

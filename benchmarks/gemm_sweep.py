@@ -1,0 +1,126 @@
+"""relu(a @ b + bias) in bfloat16 over many shapes, against cuBLASLt's fused epilogue; and what `tune()` finds for some.
+
+Each contender's calls lie in a CUDA graph of its own, so that no launch is waited for; inputs take turns, several times
+the L2 cache of them, so that weights come from memory. `_addmm_activation` runs twice under two names: their difference
+is the noise. All are compared with float64 over a poisoned output before they are timed.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import statistics
+import sys
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from measuring import Goal, Result, print_rows, ratio, read_options, skip_without_gpu, start, summary, time_events
+
+from cuplate.kernels import matmul_epilogue, matmul_wgmma_split_tuned, matmul_wgmma_tuned
+
+OURS, LT = "cuplate", "torch _addmm_activation (cuBLASLt)"
+AGAIN = f"{LT}, again"
+TUNED = {"cuplate, tuned": matmul_wgmma_tuned, "cuplate, split and tuned": matmul_wgmma_split_tuned}
+# N and K of layers of models of 7 to 70 billion parameters; M tokens.
+LAYERS = [(4096, 4096), (12288, 4096), (11008, 4096), (4096, 11008), (28672, 8192), (8192, 28672), (10240, 8192)]
+SHAPES = [
+    *((n, n, n) for n in (512, 768, 1024, 1536, 2048, 4096, 8192)),
+    (8192, 8192, 512), (1024, 1024, 4096), (256, 8192, 4096), (512, 4096, 4096), (2048, 512, 2048),
+    *((m, n, k) for m in (1024, 2048, 4096) for n, k in LAYERS if (m, n, k) != (4096,) * 3),
+]  # fmt: skip
+FEW = [(m, n, k) for m in (1, 16, 64, 128) for n, k in LAYERS[:5:2]]  # weights are what is read: bound by memory
+TO_TUNE = [(4096, 4096, 4096), (1024, 11008, 4096), (1024, 1024, 1024), (512, 512, 512), (64, 11008, 4096)]
+INPUT_BYTES = 160e6
+WARM_S = 0.1
+
+
+def main() -> int:
+    options = read_options(__doc__, ("--rounds", {"type": int, "default": None, "help": "rounds (default 9, quick 3)"}))
+    result = start("gemm_sweep", options)
+    if skip_without_gpu(result) is None:
+        return result.finish(options)
+    try:
+        import torch
+    except ImportError as error:
+        result.skipped = f"needs torch, for its cuBLAS: {error}"
+        print(f"Nothing was measured: this benchmark {result.skipped}.")
+        return result.finish(options)
+    rounds = options.rounds or (3 if options.quick else 9)
+    tunes = torch.cuda.get_device_capability() == (9, 0)
+    tuned = []
+    for what, shapes in (("shapes", SHAPES), ("shapes of few rows", FEW)):
+        ratios = []
+        for shape in shapes[:: 6 if options.quick else 1]:
+            names = (LT, AGAIN, OURS, *(TUNED if tunes and shape in TO_TUNE else ()))
+            times = measure(result, torch, shape, rounds, names)
+            ratios.append(ratio(times[OURS], times[LT]).worse)
+            found = [ratio(times[name], times[OURS]).worse for name in names if name in TUNED]
+            tuned += [min(found)] if found else []
+        judge(result, f"{len(ratios)} {what}: {OURS} / {LT}", ratios, 1.03, 0.97)
+    if tuned:
+        judge(result, f"{len(tuned)} shapes: the better one of those that are tuned / {OURS}", tuned, 1.0, 0.97)
+    return result.finish(options)
+
+
+def judge(result: Result, name: str, ratios: Sequence[float], mean: float, worst: float) -> None:
+    """G2: the geometric mean, and the worst of all; limits are speed-ups."""
+    found = math.exp(statistics.fmean(map(math.log, ratios)))
+    result.goals.append(Goal(f"{name}, geometric mean", found, round(1 / mean, 4), True))
+    result.goals.append(Goal(f"{name}, the worst", max(ratios), round(1 / worst, 4), True))
+
+
+def measure(
+    result: Result, torch: Any, shape: tuple[int, int, int], rounds: int, names: Sequence[str]
+) -> dict[str, list[float]]:
+    """All rows of one shape, milliseconds of one call."""
+    m, n, k = shape
+    count = max(2, min(12, math.ceil(INPUT_BYTES / (2 * (m * k + k * n)))))
+    sets = [tuple(torch.randn(s, device="cuda").bfloat16() for s in ((m, k), (k, n), (n,))) for _ in range(count)]
+    out = torch.empty(m, n, device="cuda", dtype=torch.bfloat16)
+    activation = torch.ops.aten._addmm_activation.out
+
+    def lt(a: Any, b: Any, bias: Any) -> Any:
+        return activation(bias, a, b, use_gelu=False, out=out)
+
+    def ours(function: Any) -> Callable[[Any, Any, Any], Any]:
+        return lambda a, b, bias: function(a, b, bias, relu=True, out=out)
+
+    known = {LT: lt, AGAIN: lt, OURS: ours(matmul_epilogue)} | {name: ours(f) for name, f in TUNED.items()}
+    contenders = {name: known[name] for name in names}
+    a, b, bias = sets[0]
+    wanted = (a.double() @ b.double() + bias.double()).clamp_min(0)
+    for name, call in contenders.items():
+        out.fill_(float("nan"))
+        error = float((call(*sets[0]).double() - wanted).norm() / wanted.norm())
+        if not error < 2.5e-3:  # a rounding to bfloat16 is at 1.7e-3; NaN too is wrong
+            raise AssertionError(f"{name} at {shape}: relative error {error}")
+    begin = time.perf_counter()
+    while time.perf_counter() - begin < WARM_S:
+        for inputs in sets:
+            lt(*inputs)
+        torch.cuda.synchronize()
+    calls = max(count, min(24, int(1e12 / (2 * m * n * k))))
+    graphs = {}
+    for name, call in contenders.items():
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            for inputs in itertools.islice(itertools.cycle(sets), calls):
+                call(*inputs)
+        graphs[name] = graph.replay
+    event = lambda: torch.cuda.Event(enable_timing=True)  # noqa: E731
+    times = time_events(graphs, event, rounds=rounds, calls=1)
+    times = {name: [value / calls for value in values] for name, values in times.items()}
+    variant = matmul_epilogue.inspect(a, b, bias, relu=True).variant
+    rows = []
+    for name, values in times.items():
+        chosen = f" ({variant})" if name == OURS else ""
+        row = summary(f"{m} x {n} x {k}: {name}{chosen}", values, "ms")
+        rows.append(row | {"tflops": round(2e-9 * m * n * k / row["median"], 1)})
+    print_rows(rows)
+    result.rows += rows
+    return times
+
+
+if __name__ == "__main__":
+    sys.exit(main())
