@@ -19,6 +19,7 @@ NAMES = (
     "dispatch",
     "gemm",
     "gemm_sweep",
+    "gallery",
     "memory_bound",
     "checks",
     "cold_start",

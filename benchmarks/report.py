@@ -11,6 +11,7 @@ ORDER = (
     "dispatch",
     "gemm",
     "gemm_sweep",
+    "gallery",
     "memory_bound",
     "checks",
     "cold_start",

@@ -74,7 +74,7 @@ def test_cold_start_measures_look_ups_without_a_gpu(tmp_path: Path) -> None:
     assert "Loads and calls were not measured" in text
 
 
-@pytest.mark.parametrize("name", ["dispatch", "gemm", "gemm_sweep", "checks", "memory", "memory_bound"])
+@pytest.mark.parametrize("name", ["dispatch", "gemm", "gemm_sweep", "gallery", "checks", "memory", "memory_bound"])
 def test_what_needs_a_gpu_says_so(name: str, tmp_path: Path) -> None:
     """Without a GPU no goal of the device is judged, and the text says why."""
     found, text = run(name, tmp_path)
@@ -121,6 +121,49 @@ def test_checks_cuts_every_check_out_of_the_generated_code(monkeypatch: pytest.M
                 call()
             assert len(gpu.launches) == before + 3, check
             assert function.cache_info().hits == hits + 3 * (check != "tick and count"), check
+
+
+def test_the_gallery_is_drawn_from_what_a_run_wrote(tmp_path: Path) -> None:
+    """Each step is a bar with its idea and its figure, each dtype a panel with its own line for cuBLAS."""
+    pytest.importorskip("matplotlib")
+    rows = [
+        {
+            "name": "a",
+            "dtype": "float32",
+            "size": 8,
+            "tflops": 12.34,
+            "of_peer": 0.3,
+            "step": 1,
+            "idea": "the first idea",
+        },
+        {
+            "name": "b",
+            "dtype": "bfloat16",
+            "size": 8,
+            "tflops": 567.8,
+            "of_peer": 0.9,
+            "step": 2,
+            "idea": "the second idea",
+        },
+        {"name": "peer", "dtype": "float32", "size": 8, "tflops": 45.6},
+        {"name": "peer", "dtype": "bfloat16", "size": 8, "tflops": 654.3},
+    ]
+    found = tmp_path / "found.json"
+    found.write_text(json.dumps({"rows": rows, "machine": {"gpu": "a card, driver", "date": "2026-01-02T00:00"}}))
+    command = [sys.executable, str(BENCHMARKS / "gallery.py"), "--draw", str(found), str(tmp_path / "plot.svg")]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
+    subprocess.run(command, env=environment, check=True, capture_output=True, timeout=120)
+    text = (tmp_path / "plot.svg").read_text()
+    for said in (
+        "the first idea  1",
+        "the second idea  2",
+        " 12.3<",
+        " 568<",
+        "cuBLAS 45.6",
+        "cuBLAS 654",
+        "a card, 2026-01-02",
+    ):
+        assert said in text, said
 
 
 def test_all_knows_every_benchmark() -> None:

@@ -157,6 +157,14 @@ def test_tune_tile_measures_once_and_then_knows() -> None:
     assert sum(line.startswith("* block_x=") for line in said[0]) == 1
 
 
+def test_the_gallery_checks_each_step_that_can_run_here() -> None:
+    """Five kernels run on the CPU backend and are right; the last three say that they are not for it."""
+    done = run("gallery/steps.py")
+    lines = done.stdout.splitlines()[1:]
+    assert (done.returncode, lines.pop()) == (0, "PASSED"), done.stdout + done.stderr
+    assert [line[43:].strip() for line in lines] == ["right"] * 5 + ["not for this device"] * 3
+
+
 def test_the_existing_kernel_keeps_its_own_parameter_list() -> None:
     """sgemm.cu is compiled as it stands: the rendered source is the file."""
     code = "import existing_kernel as e; print(e.sgemm.inspect(arch='sm_90').source, end='')"

@@ -70,7 +70,8 @@ def test_the_receipt_is_a_page_that_one_can_read() -> None:
     assert re.fullmatch(r"  registers  \d+ a thread, 0 \+ 0 bytes spilled", lines[6])
     assert lines[7] == "  shared     2048 bytes static + 0 bytes dynamic"
     assert lines[8] == "  block      (16, 16, 1) = 256 threads" and lines[9] == "  grid       (32, 63, 1)"
-    assert lines[10].startswith("  not taken  matmul_simt: '") and lines[10].endswith("' does not hold")
+    assert lines[10] == "  not taken  matmul_simt_balanced: 'K >= 512' does not hold"
+    assert lines[11].startswith("  not taken  matmul_simt: '") and lines[11].endswith("' does not hold")
 
 
 def test_dtypes_and_an_architecture_are_enough() -> None:

@@ -14,6 +14,7 @@ from jaxtyping import Float32
 from cuplate import Array, ArraySpec, Inline, ParameterError, config, specialize
 from cuplate.kernels import matmul_epilogue, matmul_simt, matmul_simt_ragged
 from cuplate.kernels.epilogues import Activation, Expression
+from cuplate.kernels.simt import REST, TILES
 
 TEMPLATE = Path(__file__).parents[1] / "templates" / "matmul_simt.cu.j2"
 LARGE = (ArraySpec((4096, 4096)), ArraySpec((4096, 4096)), ArraySpec((4096,)))
@@ -44,11 +45,16 @@ def test_the_source_includes_nothing_and_uses_no_tensor_core() -> None:
 @pytest.mark.parametrize(
     ("shape", "given", "variant"),
     [
-        ((4096, 4096, 4096), {}, "matmul_simt"),
+        ((4096, 4096, 4096), {}, "matmul_simt_balanced"),  # 512 tiles: 116 are left after whole waves
+        ((2048, 2048, 2048), {}, "matmul_simt"),  # 128 tiles are nearly a wave
+        ((8448, 512, 4096), {}, "matmul_simt"),  # eight waves
+        ((640, 640, 640), {}, "matmul_simt_balanced"),
+        ((640, 256, 1024), {}, "matmul_epilogue"),
         ((4096, 4096, 4093), {}, "matmul_simt_ragged"),
         ((4096, 4096, 4096), {"tile": 16}, "matmul_epilogue"),
         ((512, 512, 512), {}, "matmul_epilogue"),
-        ((1024, 512, 1024), {}, "matmul_simt"),
+        ((1024, 512, 1024), {}, "matmul_simt_balanced"),
+        ((1024, 256, 1024), {}, "matmul_simt"),
         ((100_000, 512, 1), {}, "matmul_epilogue"),  # 255 of 256 columns of a tile would be waste
         ((1, 512, 100_000), {}, "matmul_epilogue"),
         ((16_384, 512, 64), {}, "matmul_simt"),
@@ -66,10 +72,13 @@ def test_matmul_epilogue_chooses_by_alignment_layout_and_architecture() -> None:
     """Four bytes into memory, column-major, sm_75: each is another reason, told in the report."""
     a, b, bias = LARGE
     shifted = ArraySpec((4096, 4096), alignment=4)
-    assert matmul_epilogue.inspect(shifted, b, bias, arch="sm_90").variant == "matmul_simt"  # only b is copied by 16
+    report = matmul_epilogue.inspect(shifted, b, bias, arch="sm_90")
+    assert report.variant == "matmul_simt_balanced"  # only b is copied by 16
     report = matmul_epilogue.inspect(a, shifted, bias, arch="sm_90")
     assert report.variant == "matmul_simt_ragged"
-    assert report.passed_over == (("matmul_simt", "'b.aligned(16)' does not hold"),)
+    assert report.passed_over == tuple(
+        (name, "'b.aligned(16)' does not hold") for name in ("matmul_simt_balanced", "matmul_simt")
+    )
     assert matmul_epilogue.inspect(*COLUMNS, arch="sm_90").variant == "matmul_simt_ragged"
     report = matmul_epilogue.inspect(*LARGE, arch="sm_75")
     assert report.variant == "matmul_epilogue"
@@ -105,7 +114,7 @@ def test_parameters_that_leave_part_of_a_tile_uncopied_are_refused() -> None:
                 refused += 1
                 continue
             text = described.content.source.text
-            passes_a, passes_b = map(int, re.findall(r"i < (\d+); \+\+i\) (?:copy_|\{\s+const bool b_)", text))
+            passes_a, passes_b = (len(re.findall(rf"copy_float4?\({name}_tile", text)) for name in "ab")
             threads = described.plan.specialization.block[0]
             assert passes_a * threads == tile_m * tile_k
             assert passes_b * threads * (4 if function is matmul_simt else 1) == tile_n * tile_k
@@ -124,9 +133,10 @@ POISON = """
 def without_ptx(text: str) -> str:
     """The template with copies that are done at once: places, edges and barriers are those of the GPU."""
     text = re.sub(r'    asm volatile\("cp\.async\.\{\{ path.*?"memory"\);\n', COPY, text, flags=re.DOTALL)
-    text = re.sub(r'asm volatile\("cp\.async\.\w+_group[^;]*;" ::: "memory"\);', "", text)
+    text = re.sub(r'asm volatile\("cp\.async\.(?:\w+_group|wait_all)[^;]*;" ::: "memory"\);', "", text)
     text = text.replace("(unsigned)__cvta_generic_to_shared(&", "(char*)(&").replace("const unsigned to,", "char* to,")
-    text = re.sub(r"const unsigned (to_a|to_b|a_tile|b_tile) =", r"char* const \1 =", text)
+    text = re.sub(r"const unsigned (to_a|to_b) =", r"char* const \1 =", text)
+    text = text.replace("const unsigned a_tile =", "char *const a_tile =").replace(", b_tile =", ", *const b_tile =")
     # The last step fetches ahead of what was copied, and uses nothing of it: whatever it did use would be NaN.
     text = text.replace("    // Tiles run down", f"{POISON}\n    // Tiles run down")
     assert "asm" not in text and "cvta" not in text and "nan" in text
@@ -136,7 +146,9 @@ def without_ptx(text: str) -> str:
 @specialize(
     Inline(without_ptx(TEMPLATE.read_text(encoding="utf-8"))),
     entry="matmul_simt",
-    grid="cdiv(M, tile_m) * cdiv(N, tile_n)",
+    grid=f"{TILES} - {REST} + min(wave, {REST} * 3) if wave else {TILES}",
+    scratch={"done": ("uint32", "1 + wave")},
+    zeroed="done",
     block="tile_m // warp_m * (tile_n // warp_n) * 32",
     shared_bytes="stages * tile_k * (tile_m + 4 + tile_n + (4 if b.order == 'F' else 0)) * 4",
 )
@@ -162,6 +174,7 @@ def emulated(
     tile_k: int = 8,
     stages: int = 3,
     group_m: int = 4,
+    wave: int = 0,
 ) -> Float32[Array, "M N"]:
     """The kernel of `matmul_simt`, without its asynchronous copies."""
     raise NotImplementedError
@@ -180,6 +193,9 @@ def emulated(
         ((130, 33, 129), "F", 1, {"tile_m": 128, "tile_k": 16, "stages": 2}),
         ((70, 24, 132), "C", 4, {"stages": 2, "relu": True}),
         ((70, 24, 131), "C", 1, {"epilogue": "gelu", "scale": 0.5, "low": -0.1, "high": 2.0}),
+        ((70, 50, 132), "C", 4, {"wave": 3, "relu": True}),  # four tiles, the last of seven steps in three parts
+        ((130, 33, 260), "C", 4, {"wave": 8}),  # nine tiles: whole waves, and one in three parts
+        ((130, 40, 132), "C", 4, {"wave": 7}),  # six tiles of five steps in seven parts: some blocks have two tiles
     ],
     ids=str,
 )
@@ -195,7 +211,7 @@ def test_every_place_is_right_and_no_two_threads_race(
     with config.scope(cpu_check="full"):
         got = emulated(a, b, *given, vec=vec, **more)
     wide = [x.astype(np.float64) for x in (a, b, *given)]
-    tiles = ("stages", "group_m", "tile_m", "tile_n", "tile_k", "warp_m")
+    tiles = ("stages", "group_m", "tile_m", "tile_n", "tile_k", "warp_m", "wave")
     wanted = matmul_simt.reference(*wide, **{name: value for name, value in more.items() if name not in tiles})
     sizes = np.abs(wide[0]) @ np.abs(wide[1])
     sizes = sizes * np.abs(wide[4])[:, None] * np.abs(wide[5]) if m == 70 else sizes

@@ -18,6 +18,7 @@ from cuplate.kernels import (
     matmul_mma,
     matmul_mma_ragged,
     matmul_simt,
+    matmul_simt_balanced,
     matmul_simt_ragged,
     matmul_split,
     matmul_split_small,
@@ -112,7 +113,12 @@ SMALLER = (matmul_wgmma, matmul_wgmma_small, matmul_wgmma_split_deep)
 def products() -> list[Compiled]:
     """Each kind of copy, both orders of `b`; activations that are more than one instruction."""
     made = [Compiled(matmul_epilogue, product("float32"), {"tile": 16, "relu": True})]
-    for f, order in ((matmul_simt, "C"), (matmul_simt_ragged, "C"), (matmul_simt_ragged, "F")):
+    for f, order in (
+        (matmul_simt, "C"),
+        (matmul_simt_balanced, "C"),
+        (matmul_simt_ragged, "C"),
+        (matmul_simt_ragged, "F"),
+    ):
         made += [Compiled(f, product("float32", order), {"relu": relu}) for relu in (False, True)]
     made.append(Compiled(matmul_mma, product("bfloat16"), {"relu": True}))
     made.append(Compiled(matmul_mma, product("bfloat16", "F"), {"relu": True}, ("sm_80", "sm_90")))

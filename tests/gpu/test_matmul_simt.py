@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from cuplate.events import Event
-from cuplate.kernels import matmul_epilogue, matmul_simt, matmul_simt_ragged
+from cuplate.kernels import matmul_epilogue, matmul_simt, matmul_simt_balanced, matmul_simt_ragged
 
 # Both sides of a tile's edges, fewer rows than a warp has, K below and above the ring, K of 0.
 SHAPES = [
@@ -68,6 +68,34 @@ def test_any_shape_is_right(shape: tuple[int, int, int], relu: bool) -> None:
         assert bool((memory[m * n :] == GUARD).all())
 
 
+@pytest.mark.parametrize(
+    ("shape", "divided"),
+    [
+        ((300, 700, 500), 12),
+        ((128, 5000, 256), 19),
+        ((1500, 1030, 4100), 132),
+        ((2500, 520, 3000), 132),
+        ((129, 300, 260), 0),
+    ],
+    ids=str,
+)
+def test_tiles_that_are_divided_among_blocks_are_right(shape: tuple[int, int, int], divided: int) -> None:
+    """Parts of a tile, a part of two tiles, whole waves before them, too little to divide; the same bits each time."""
+    a, b, bias = inputs(*shape)
+    out, memory = poisoned(shape[0], shape[2])
+    grid = matmul_simt_balanced.inspect(a, b, bias, relu=True).grid.grid[0]
+    tiles = -(-shape[0] // 128) * -(-shape[2] // 256)
+    assert grid == (tiles // 132 * 132 + divided if divided > tiles % 132 else tiles)
+    matmul_simt_balanced(a, b, bias, relu=True, out=out)
+    assert_right(out, a, b, bias, relu=True)
+    assert bool((memory[out.size :] == GUARD).all())
+    first = out.copy()
+    for _ in range(30):
+        out[...] = cupy.nan
+        matmul_simt_balanced(a, b, bias, relu=True, out=out)
+        assert bool((out == first).all())
+
+
 @pytest.mark.parametrize("offset", [1, 2, 3, 4])
 def test_arrays_may_begin_anywhere(offset: int) -> None:
     """Views that begin 4, 8 and 12 bytes into their memory take the copies of one element, and narrow stores."""
@@ -78,10 +106,9 @@ def test_arrays_may_begin_anywhere(offset: int) -> None:
     matmul_simt_ragged(a, b, bias, out=out)
     assert_right(out, a, b, bias, relu=False)
     assert bool((memory[:offset] == GUARD).all()) and bool((memory[offset + 300 * 512 :] == GUARD).all())
-    fresh, b_aligned = inputs(300, 70, 512)[0], inputs(300, 70, 512)[1]
-    out[...] = cupy.nan
-    matmul_simt(fresh, b_aligned, bias, relu=True, out=out)  # only `b` must be aligned
-    assert_right(out, fresh, b_aligned, bias, relu=True)
+    b_aligned, out = inputs(300, 70, 512)[1], poisoned(300, 512)[0]
+    matmul_simt(a, b_aligned, bias, relu=True, out=out)  # only `b` and `out` must be aligned
+    assert_right(out, a, b_aligned, bias, relu=True)
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from cuplate.kernels.moves import transpose
     from cuplate.kernels.rows import layer_norm, rms_norm, row_argmax, row_reduce, softmax
     from cuplate.kernels.scan import inclusive_scan
-    from cuplate.kernels.simt import matmul_simt, matmul_simt_ragged
+    from cuplate.kernels.simt import matmul_simt, matmul_simt_balanced, matmul_simt_ragged
     from cuplate.kernels.split import matmul_split, matmul_split_small, matmul_split_wide
     from cuplate.kernels.wgmma import (
         matmul_wgmma,
@@ -38,6 +38,7 @@ __all__ = [
     "matmul_mma",
     "matmul_mma_ragged",
     "matmul_simt",
+    "matmul_simt_balanced",
     "matmul_simt_ragged",
     "matmul_split",
     "matmul_split_small",
@@ -68,6 +69,7 @@ _HOMES = {
     "matmul_mma": "cuplate.kernels.mma",
     "matmul_mma_ragged": "cuplate.kernels.mma",
     "matmul_simt": "cuplate.kernels.simt",
+    "matmul_simt_balanced": "cuplate.kernels.simt",
     "matmul_simt_ragged": "cuplate.kernels.simt",
     "matmul_split": "cuplate.kernels.split",
     "matmul_split_small": "cuplate.kernels.split",
