@@ -81,10 +81,10 @@ def matmul_simt(
     b : float32, shape (K, N), row-major, 16-byte aligned, N a multiple of 4
     bias, residual, row_scale, column_scale, epilogue, relu, expression, scale, low, high
         As for `matmul_epilogue`.
-    tile_m, tile_n, warp_m, warp_n, tile_k, stages, group_m, vec
+    tile_m, tile_n, warp_m, warp_n, tile_k, stages, group_m, wave, vec
         As the template says; the defaults are the fastest that were measured on an H200.
     out, stream
-        As for `matmul_epilogue`.
+        As for `matmul_epilogue`; `out` 16-byte aligned.
 
     Notes
     -----
