@@ -25,10 +25,12 @@ CASES = [
     ("float32", "F", (1537, 65, 1535), "matmul_simt_ragged"),
     ("float32", "C", (77, 65, 131), "matmul_epilogue"),
     ("float32", "F", (77, 65, 131), "matmul_epilogue"),
-    ("bfloat16", "C", (200, 136, 264), "matmul_wgmma_small"),
+    ("bfloat16", "C", (200, 136, 264), "matmul_wgmma_single"),
+    ("bfloat16", "F", (64, 1000, 136), "matmul_wgmma_split"),
+    ("bfloat16", "C", (1500, 72, 1032), "matmul_wgmma_small"),
     ("bfloat16", "F", (2041, 72, 2040), "matmul_wgmma"),
-    ("bfloat16", "C", (2056, 264, 1032), "matmul_wgmma_wide"),
-    ("bfloat16", "F", (200, 136, 266), "matmul_mma"),
+    ("bfloat16", "C", (2056, 264, 1032), "matmul_wgmma_flat"),
+    ("bfloat16", "F", (1000, 72, 1034), "matmul_mma"),
     ("bfloat16", "C", (37, 29, 53), "matmul_mma_ragged"),
     ("float16", "C", (3000, 1000, 3072), "matmul_wgmma_wide"),
     ("float16", "F", (129, 65, 131), "matmul_mma_ragged"),
@@ -155,7 +157,7 @@ def test_every_kernel_has_every_epilogue(torch: Any, launches: list[Event], case
             assert bool(torch.isnan(memory[:GUARD]).all()) and bool(torch.isnan(memory[-GUARD:]).all())
 
 
-@pytest.mark.parametrize("case", [CASES[0], CASES[3], CASES[10]], ids=lambda case: f"{case[0]}-{case[3]}")
+@pytest.mark.parametrize("case", [CASES[0], CASES[3], CASES[12]], ids=lambda case: f"{case[0]}-{case[3]}")
 def test_cupys_arrays_take_it_too(torch: Any, launches: list[Event], case: Any) -> None:
     """The same memory, seen by the other library; the output is its own."""
     dtype, order, shape, variant = case
@@ -231,10 +233,10 @@ def test_a_transposed_b_is_hot(torch: Any, library: str) -> None:
 
 def test_an_output_may_begin_anywhere(torch: Any, launches: list[Event]) -> None:
     """Aligned ones and others by turns: each has its kernel."""
-    arrays = drawn(torch, "bfloat16", "C", (200, 136, 264), {})
-    memory = torch.empty(200 * 264 + 64, device="cuda", dtype=torch.bfloat16)
-    for offset, variant in ((0, "matmul_wgmma_small"), (2, "matmul_mma"), (1, "matmul_mma_ragged")) * 2:
-        out = memory[offset : offset + 200 * 264].view(200, 264)
+    arrays = drawn(torch, "bfloat16", "C", (520, 72, 2056), {})
+    memory = torch.empty(520 * 2056 + 64, device="cuda", dtype=torch.bfloat16)
+    for offset, variant in ((0, "matmul_wgmma_flat"), (2, "matmul_mma"), (1, "matmul_mma_ragged")) * 2:
+        out = memory[offset : offset + 520 * 2056].view(520, 2056)
         out.fill_(float("nan"))
         assert matmul_epilogue(**arrays, out=out) is out
         assert_right(torch, out, arrays, {})
@@ -255,15 +257,15 @@ def test_nan_stays_and_does_not_spread(torch: Any) -> None:
 
 def test_residuals_of_other_layouts(torch: Any, launches: list[Event]) -> None:
     """Padded rows take the tensor map; rows that begin anywhere take another kernel; transposed ones none."""
-    arrays = drawn(torch, "bfloat16", "C", (256, 64, 256), {})
-    whole = torch.randn(256, 264, device="cuda").bfloat16()
-    arrays["residual"] = whole[:, :256]
+    arrays = drawn(torch, "bfloat16", "C", (520, 72, 2056), {})
+    whole = torch.randn(520, 2064, device="cuda").bfloat16()
+    arrays["residual"] = whole[:, :2056]
     assert_right(torch, matmul_epilogue(**arrays), arrays, {})
     assert launches[-1].detail["variant"].startswith("matmul_wgmma")
-    arrays["residual"] = whole.view(-1)[1 : 256 * 256 + 1].view(256, 256)
+    arrays["residual"] = whole.view(-1)[1 : 520 * 2056 + 1].view(520, 2056)
     assert_right(torch, matmul_epilogue(**arrays), arrays, {})
     assert launches[-1].detail["variant"] == "matmul_mma"
-    arrays["residual"] = whole[:, :256].contiguous().T
+    arrays["residual"] = torch.randn(2056, 520, device="cuda").bfloat16().T
     with pytest.raises(LayoutError, match="residual"):
         matmul_epilogue(**arrays)
 
@@ -281,7 +283,7 @@ def test_what_is_refused_names_what_to_write() -> None:
 def test_it_repeats_to_the_bit(torch: Any) -> None:
     """Sixty times with all operands: a residual that is read before it has come would differ."""
     given = EPILOGUES[1]
-    for dtype, order, shape, _ in CASES[5:9]:
+    for dtype, order, shape, _ in CASES[7:11]:
         arrays = drawn(torch, dtype, order, (1000, 520, 1096 if shape[2] % 8 == 0 else 1098), given)
         first = matmul_epilogue(**arrays, **parameters(given))
         assert_right(torch, first, arrays, given)

@@ -110,9 +110,9 @@ from cuplate import cache
 from cuplate.kernels import matmul_epilogue
 
 cache.info(); cache.stats(); matmul_epilogue.cache_info()
-code = matmul_epilogue.compile("float32", arch=sys.argv[1], relu=True)
-square = cuplate.ArraySpec((32, 32))
-matmul_epilogue.inspect(square, square, cuplate.ArraySpec((32,)), relu=True, arch=sys.argv[1])
+square, row = cuplate.ArraySpec((32, 32)), cuplate.ArraySpec((32,))
+matmul_epilogue.compile(square, square, row, relu=True, arch=sys.argv[1])
+matmul_epilogue.inspect(square, square, row, relu=True, arch=sys.argv[1])
 
 warnings.simplefilter("ignore", DeprecationWarning)  # NumPy's threads, which the children do not need
 children = []
