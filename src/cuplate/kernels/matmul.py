@@ -90,7 +90,8 @@ def matmul_epilogue(
         The function f: ``"gelu"`` is ``x * (1 + erf(x / sqrt(2))) / 2``, ``"gelu_tanh"`` its usual approximation;
         identity when neither this, `relu` nor `expression` is given.
     relu : bool, optional
-        Short spelling: True is ``epilogue="relu"``, False is ``epilogue="identity"``. Both at odds are an error.
+        Short spelling: True is ``epilogue="relu"``, False, alone, the identity. Beside `epilogue`, True with another
+        than ``"relu"`` is an error, and so is False with ``"relu"``.
     expression : str, optional
         The function f as C++ of a float ``x``: ``"x / (1 + fabsf(x))"``. It may name ``row`` and ``column``, which are
         integers, and ``residual``, which is then not added. See docs/kernels.md for its grammar.
