@@ -274,13 +274,19 @@ def test_a_frozen_writer_costs_a_put_its_wait_and_a_get_nothing(
     base = str(tmp_path / "cache")
     make(base).put(KEY, PAYLOAD)
 
+    begun = tmp_path / "begun"
+
     def write() -> None:
         tier = make(base, write_wait_s=20.0)
         for number in range(1 << 20):
             tier.put(numbered(number), content(numbered(number)))
+            begun.touch()
 
     for _ in range(5):
+        begun.unlink(missing_ok=True)
         pid = children.start(write)
+        while not begun.exists():  # frozen while it opens the store it could hold off readers, too
+            time.sleep(0.005)
         time.sleep(0.05)
         os.kill(pid, signal.SIGSTOP)
         tier = make(base, write_wait_s=0.3)
