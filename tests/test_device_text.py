@@ -73,6 +73,8 @@ def test_numbers_are_floats_and_the_rest_stays(text: str, wanted: str) -> None:
         ("0x1f", "'0' is not part of one", None),
         ("3000000000 * x", "an integer beyond 2**31 - 1", "3000000000.0f"),
         ("1e40 * x", "a number beyond what a float holds", None),
+        ("1e-50 * x", "a number too small for a float", None),
+        ("1\u0663 * x", "'\u0663' is not part of one", None),  # a digit, but none of C++
         ("(" * 60 + "x" + ")" * 60, "more than 50 levels of nesting", None),
         ("-" + "+-" * 60 + "x", "more than 50 levels of nesting", None),
         ("x + " * 400 + "x", "more than 1000 characters", None),
@@ -126,8 +128,12 @@ def written(
 
 @pytest.mark.parametrize(
     "text",
-    [EVERY, "row % 3 == 1 || !(x < y) && row != 7 ? x - 2 * y / (row + 1.0) : row < 9 ? -x * -y : row * 2 - 1"],
-    ids=["every function", "every operator"],
+    [
+        EVERY,
+        "row % 3 == 1 || !(x < y) && row != 7 ? x - 2 * y / (row + 1.0) : row < 9 ? -x * -y : row * 2 - 1",
+        "row < 9 ? -1.0 / 0.0 : powf(2, -1) + powf(row, -2) + fmodf(row, 4) + (row - 20) % 3 + __fdividef(1, rsqrtf(0))",
+    ],
+    ids=["every function", "every operator", "integers and infinities"],
 )
 def test_numpy_says_what_the_kernel_says(text: str) -> None:
     """One text of all that there is, on the CPU backend; and NVRTC knows every function."""

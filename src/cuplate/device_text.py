@@ -21,10 +21,11 @@ __all__ = ["FUNCTIONS", "DeviceText"]
 
 _MAX_CHARACTERS = 1000
 _MAX_DEPTH = 50
-_MOST = 3.4028235e38
+_MOST, _LEAST = 3.4028235e38, 1.4e-45
 _TOKEN = re.compile(
     r"\s*(?:(?P<number>(?:\d+\.\d*|\.\d+|\d+(?=[eE]))(?:[eE][-+]?\d+)?[fF]?|(?:0|[1-9]\d*)[fF]?(?![\w.]))"
-    r"|(?P<name>[A-Za-z_]\w*)|(?P<sign>[<>=!]=|&&|\|\||[-+*/%<>!?:(),]))"
+    r"|(?P<name>[A-Za-z_]\w*)|(?P<sign>[<>=!]=|&&|\|\||[-+*/%<>!?:(),]))",
+    re.ASCII,
 )
 
 
@@ -35,6 +36,16 @@ def _numpy(name: str) -> Callable[..., Any]:
         if name in ("erf", "erfc"):
             return np.vectorize(getattr(math, name), otypes=[np.float64])(*values)
         return getattr(np, name)(*values)
+
+    return apply
+
+
+def _of_floats(name: str) -> Callable[..., Any]:
+    """A function of floats: an integer becomes one, as in C++."""
+    compute = _numpy(name)
+
+    def apply(*values: Any) -> Any:
+        return compute(*(1.0 * value for value in values))
 
     return apply
 
@@ -50,11 +61,11 @@ _TWO = {"fmax": "fmax", "fmin": "fmin", "pow": "power", "fmod": "fmod", "hypot":
 _QUICK = {"__expf": "exp", "__logf": "log", "__sinf": "sin", "__cosf": "cos"}
 
 FUNCTIONS: dict[str, tuple[int, Callable[..., Any]]] = {
-    **{f"{name}f": (1, _numpy(numpy)) for name, numpy in _ONE.items()},
-    **{f"{name}f": (2, _numpy(numpy)) for name, numpy in _TWO.items()},
-    **{name: (1, _numpy(numpy)) for name, numpy in _QUICK.items()},
-    "__fdividef": (2, operator.truediv),
-    "rsqrtf": (1, lambda x: 1 / x**0.5),
+    **{f"{name}f": (1, _of_floats(numpy)) for name, numpy in _ONE.items()},
+    **{f"{name}f": (2, _of_floats(numpy)) for name, numpy in _TWO.items()},
+    **{name: (1, _of_floats(numpy)) for name, numpy in _QUICK.items()},
+    "__fdividef": (2, _of_floats("true_divide")),
+    "rsqrtf": (1, lambda x: _of_floats("true_divide")(1, _of_floats("sqrt")(x))),
     "fmaf": (3, lambda x, y, z: x * y + z),
 }
 """Device functions that an expression may call: how many arguments they take, and their value by NumPy."""
@@ -127,8 +138,8 @@ _BINARY: dict[str, tuple[int, Callable[[Any, Any], Any]]] = {  # how closely it 
     "+": (5, operator.add),
     "-": (5, operator.sub),
     "*": (6, operator.mul),
-    "/": (6, operator.truediv),
-    "%": (6, operator.mod),
+    "/": (6, _of_floats("true_divide")),  # Python's own raises where a float is infinite
+    "%": (6, _numpy("fmod")),  # whose sign is the left one's, as in C++
 }
 
 
@@ -176,6 +187,8 @@ class _Reader:
                     self.fail("an integer beyond 2**31 - 1", place, try_=f"{spelled}.0f")
                 if not spelled.isdigit() and float(spelled[:-1]) > _MOST:
                     self.fail("a number beyond what a float holds", place, allowed=f"up to {_MOST}")
+                if not spelled.isdigit() and 0 < float(spelled[:-1]) < _LEAST:
+                    self.fail("a number too small for a float", place, allowed=f"0, or {_LEAST} and more")
             if self.tokens and spelled in ("+", "-") and self.tokens[-1] == ("sign", spelled, place - 1):
                 self.fail(
                     f"{spelled * 2!r} is not part of one", place - 1, try_=f"{spelled} {spelled}"
