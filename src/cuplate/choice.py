@@ -207,10 +207,12 @@ def _fit(variant: Binding, call: Call, own: Signature, arch: str, limits: Limits
     """
     signature = variant.signature
     known = {p.name for p in signature.parameters}
-    for parameter in own.parameters:
-        if parameter.name in call.given and parameter.name not in known:
-            raise _PassedOver(f"{_LACKS} {parameter.name!r}, which was given")
     given = dict(call.parameters)
+    for parameter in own.parameters:
+        # None where that is the default asks for nothing: what a caller hands on that was not asked itself.
+        nothing = parameter.default is None and given[parameter.name] is None
+        if parameter.name in call.given and parameter.name not in known and not nothing:
+            raise _PassedOver(f"{_LACKS} {parameter.name!r}, which was given")
     # A default of the function's is no word about what the variant tunes.
     free = set() if variant.space is None else set(variant.space.names) - call.given
     values = {p.name: p.default if p.name in free else given.get(p.name, p.default) for p in signature.parameters}
