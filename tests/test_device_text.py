@@ -131,7 +131,7 @@ def written(
     [
         EVERY,
         "row % 3 == 1 || !(x < y) && row != 7 ? x - 2 * y / (row + 1.0) : row < 9 ? -x * -y : row * 2 - 1",
-        "row < 9 ? -1.0 / 0.0 : powf(2, -1) + powf(row, -2) + fmodf(row, 4) + (row - 20) % 3 + __fdividef(1, rsqrtf(0))",
+        "row < 9 ? -1.0 / 0.0 : powf(2, -1) + powf(row, -2) + fmodf(row, 4) + (row - 20) % 3 + 1 / rsqrtf(0)",
     ],
     ids=["every function", "every operator", "integers and infinities"],
 )

@@ -25,11 +25,11 @@ def test_relu_is_the_short_spelling_of_an_epilogue() -> None:
     assert len({key(), key(relu=True), key(tile=32), key(tile=32, relu=True)}) == 4
 
 
-@pytest.mark.parametrize("at_odds", [{"relu": True, "epilogue": "identity"}, {"relu": False, "epilogue": "relu"}])
-def test_both_spellings_at_odds_are_an_error(at_odds: dict[str, Any]) -> None:
+@pytest.mark.parametrize(("relu", "epilogue"), [(True, "identity"), (False, "relu"), (False, "gelu")])
+def test_both_spellings_at_odds_are_an_error(relu: bool, epilogue: str) -> None:
     """Neither wins silently."""
     with pytest.raises(ParameterError, match="does not hold") as caught:
-        key(**at_odds)
+        key(relu=relu, epilogue=epilogue)
     assert "relu" in str(caught.value) and "epilogue" in str(caught.value)
 
 
@@ -131,6 +131,22 @@ def test_an_epilogue_that_makes_no_sense_is_refused(given: dict[str, Any], said:
     with pytest.raises(ParameterError) as caught:
         key(**given)
     assert said in str(caught.value)
+
+
+def test_none_is_no_choice_of_a_kernel() -> None:
+    """A caller that hands its own ``precision=None`` on gets the kernel of a call without it."""
+    arrays = (ArraySpec((4096, 4096), "bfloat16"), ArraySpec((4096, 4096), "bfloat16"))
+    assert matmul_epilogue.inspect(*arrays, precision=None, arch="sm_90").variant == "matmul_wgmma"
+
+
+@pytest.mark.parametrize("sizes", [(2**31, 8, 8), (16, 2**31, 8), (16, 8, 2**31)], ids=str)
+def test_sizes_beyond_an_int_are_not_for_kernels_that_count_in_ints(sizes: tuple[int, int, int]) -> None:
+    """The coordinates of TMA are ints: a size that is none of these would be a product without a tile or a step."""
+    m, k, n = sizes
+    arrays = (ArraySpec((m, k), "bfloat16"), ArraySpec((k, n), "bfloat16"))
+    assert matmul_epilogue.inspect(*arrays, arch="sm_90").variant == "matmul_mma"
+    with pytest.raises(ParameterError, match="condition"):
+        matmul_epilogue.inspect(ArraySpec((m, k)), ArraySpec((k, n)), precision="bf16x3", arch="sm_90")
 
 
 def test_what_is_not_given_is_not_in_the_kernel() -> None:

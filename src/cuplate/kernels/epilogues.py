@@ -9,7 +9,7 @@ import numpy as np
 
 from cuplate.device_text import DeviceText
 
-__all__ = ["EPILOGUE_REQUIRE", "Activation", "Expression", "activate", "finish"]
+__all__ = ["EPILOGUE_REQUIRE", "WITHIN_INT", "Activation", "Expression", "activate", "finish"]
 
 Activation = Literal["identity", "relu", "gelu", "gelu_tanh", "silu"]
 _TEXT = DeviceText("x", "residual", integers=("row", "column"))
@@ -17,11 +17,14 @@ Expression = Annotated[str, _TEXT]
 T = TypeVar("T")
 
 EPILOGUE_REQUIRE = (
-    "relu == None or epilogue == None or relu == (epilogue == 'relu')",
+    "relu == None or epilogue == None or epilogue == ('relu' if relu else 'identity')",
     "expression == None or epilogue == None and relu == None",
     "expression == None or residual or 'residual' not in expression",
 )
 """Conditions of every product that includes ``epilogue.cuh.j2``."""
+
+WITHIN_INT = f"max(M, N, K) <= {2**31 - 2**12}"
+"""Condition of every product that counts rows and columns in ints, as the coordinates of TMA are."""
 
 
 def activate(x: Any, activation: str, low: float | None = None, high: float | None = None) -> Any:

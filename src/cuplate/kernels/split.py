@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from jaxtyping import Float32
 
-from cuplate.kernels.epilogues import EPILOGUE_REQUIRE, Activation, Expression, finish
+from cuplate.kernels.epilogues import EPILOGUE_REQUIRE, WITHIN_INT, Activation, Expression, finish
 from cuplate.kernels.named import named
 from cuplate.options import Options
 from cuplate.specialize import specialize
@@ -120,6 +120,7 @@ KEYWORDS: Any = {
         # The last plane of a step is let go after the next step, all of whose planes are waited for, has begun.
         "stages > 3 or precision == 'bf16x3'",
         "stages * (128 + tile_n) <= 7 * 256",  # shared memory
+        WITHIN_INT,
         *EPILOGUE_REQUIRE,
     ),
 }

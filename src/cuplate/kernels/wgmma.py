@@ -7,7 +7,7 @@ from typing import Any, Literal
 from jaxtyping import Float32
 
 from cuplate.autotune.tunable import tune
-from cuplate.kernels.epilogues import EPILOGUE_REQUIRE, Activation, Expression, finish
+from cuplate.kernels.epilogues import EPILOGUE_REQUIRE, WITHIN_INT, Activation, Expression, finish
 from cuplate.kernels.families import ShortFloat
 from cuplate.kernels.named import named
 from cuplate.kernels.wgmma_times import TILES_AND_K, fastest
@@ -42,6 +42,7 @@ REQUIRE = (
     # Sums of a thread, in registers: 64 rows times half a value a column, for each 64 rows that its group takes.
     "(tile_m if schedule == 'pingpong' else tile_m // 2) // 64 * (tile_n // 2) <= 192",
     "schedule == 'pingpong' and tile_m <= 128 or schedule == 'cooperative' and tile_m >= 128",
+    WITHIN_INT,
     *EPILOGUE_REQUIRE,
 )
 

@@ -7,7 +7,7 @@ from typing import Any, Literal
 from jaxtyping import Float32
 
 from cuplate.autotune.tunable import tune
-from cuplate.kernels.epilogues import EPILOGUE_REQUIRE, Activation, Expression, finish
+from cuplate.kernels.epilogues import EPILOGUE_REQUIRE, WITHIN_INT, Activation, Expression, finish
 from cuplate.kernels.families import ShortFloat
 from cuplate.kernels.named import named
 from cuplate.kernels.wgmma_times import TILES_AND_K, fastest
@@ -40,6 +40,7 @@ REQUIRE = (
     "tile_n % (8 * split) == 0",
     "N % 2 == 0",
     "out.aligned(4)",
+    WITHIN_INT,
     *EPILOGUE_REQUIRE,
 )
 
