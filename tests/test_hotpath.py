@@ -577,6 +577,26 @@ def test_a_record_keeps_no_array_alive_and_serves_no_other(gpu: Gpu) -> None:
     )
 
 
+@specialize(Inline(KERNEL % ""), tiles={"N": 32})
+def shifted(
+    x: Float32[Array, " N"], w: Float32[Array, " N"], shift: Float32[Array, " N"] | None = None
+) -> Float32[Array, " N"]:
+    """An optional array by whose identity no record is found."""
+    raise NotImplementedError
+
+
+def test_an_array_that_is_gone_is_not_one_that_is_left_out(gpu: Gpu) -> None:
+    """The weak reference says None then, and so does the argument: an AttributeError came out of the call."""
+    x, w, shift, out = (gpu.array(8) for _ in range(4))
+    for _ in range(3):
+        shifted(x, w, shift, out=out)
+    assert len(repeats(shifted)) == 1
+    del shift
+    gc.collect()
+    assert shifted(x, w, out=out) is out
+    assert len(gpu.launches[-1].values) == len(gpu.launches[0].values) - 1
+
+
 def test_a_repeat_goes_with_its_kernel_and_its_template(gpu: Gpu) -> None:
     """Eviction, `cache_clear` and `reload` drop the records, and the kernel is really freed."""
     x, out = gpu.array((6, 4)), gpu.array((6, 4))
