@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from jaxtyping import Int32, UInt64
 
-from cuplate import Array, Inline, ParameterError, specialize
+from cuplate import Array, ArraySpec, Inline, ParameterError, specialize
 from cuplate.kernels import (
     fused_elementwise,
     histogram,
@@ -271,6 +271,15 @@ def test_bfloat16_tensors(f: Any) -> None:
         got = f(x)
         assert got.dtype == torch.bfloat16
         assert np.abs(got.double().numpy() - wanted).max() <= 2.0**-8 * np.abs(wanted).max()
+
+
+def test_columns_and_bins_beyond_32_bits_are_counted_in_64() -> None:
+    """4 columns of 2**32 + 4 would be scaled by the first 4 factors; of 2**32 bins none would be counted."""
+    n = 2**32 + 4
+    chain = fused_elementwise.inspect(ArraySpec((1, n), "float16"), ArraySpec((n,), "float16"), arch="sm_90")
+    assert "long long columns" in chain.source
+    counts = histogram.inspect(ArraySpec((9,), "int32"), bins=2**32, arch="sm_90")
+    assert "unsigned long long bins" in counts.source
 
 
 def test_mistakes_are_refused() -> None:
