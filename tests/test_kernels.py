@@ -121,6 +121,7 @@ def test_the_order_of_an_epilogue_is_the_one_that_is_documented() -> None:
         ({"expression": "x", "relu": True}, "relu == None"),
         ({"expression": "x", "epilogue": "silu"}, "epilogue == None"),
         ({"expression": "x; y"}, "';' is not part of one"),
+        ({"low": float("nan")}, "'low == None or low == low' does not hold"),
         ({"expression": 3}, "expression = 3 (int) is not allowed"),
         ({"epilogue": "gleu"}, "'gelu'"),
     ],

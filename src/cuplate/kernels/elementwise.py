@@ -6,7 +6,7 @@ from typing import Any, Literal, cast
 
 import numpy as np
 
-from cuplate.kernels.epilogues import activate
+from cuplate.kernels.epilogues import LIMITS_REQUIRE, activate
 from cuplate.kernels.families import Real
 from cuplate.specialize import specialize
 from cuplate.typing import Array
@@ -18,6 +18,7 @@ __all__ = ["fused_elementwise"]
     "fused_elementwise.cu.j2",
     grid="max(1, cdiv(rows * C * x.itemsize, 16 * packs * threads))",
     block="threads",
+    require=LIMITS_REQUIRE,
 )
 def fused_elementwise(
     x: Real[Array, "*rows C"],

@@ -9,14 +9,18 @@ import numpy as np
 
 from cuplate.device_text import DeviceText
 
-__all__ = ["EPILOGUE_REQUIRE", "WITHIN_INT", "Activation", "Expression", "activate", "finish"]
+__all__ = ["EPILOGUE_REQUIRE", "LIMITS_REQUIRE", "WITHIN_INT", "Activation", "Expression", "activate", "finish"]
 
 Activation = Literal["identity", "relu", "gelu", "gelu_tanh", "silu"]
 _TEXT = DeviceText("x", "residual", integers=("row", "column"))
 Expression = Annotated[str, _TEXT]
 T = TypeVar("T")
 
+LIMITS_REQUIRE = ("low == None or low == low", "high == None or high == high")
+"""A limit that is NaN, which comparisons ignore and ``max.NaN`` does not, is refused."""
+
 EPILOGUE_REQUIRE = (
+    *LIMITS_REQUIRE,
     "relu == None or epilogue == None or epilogue == ('relu' if relu else 'identity')",
     "expression == None or epilogue == None and relu == None",
     "expression == None or residual or 'residual' not in expression",
