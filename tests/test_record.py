@@ -253,8 +253,11 @@ def test_a_recording_refuses_a_file_of_something_else(tmp_path: Path) -> None:
     assert (tmp_path / "notes").read_text() == "notes"
 
 
-def test_a_fault_of_the_file_ends_the_recording_and_no_call(gpu: Gpu, tmp_path: Path) -> None:
+def test_a_fault_of_the_file_ends_the_recording_and_no_call(
+    gpu: Gpu, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """With one warning."""
+    monkeypatch.setattr(sys.modules["cuplate.record"], "_SHARE", 0)  # nothing is left for later, however slow the disk
     with cuplate.record(tmp_path / "run.json") as recording:
         (tmp_path / "run.json").write_text("something else")
         with pytest.warns(CacheWarning, match="ends here"):
