@@ -25,7 +25,7 @@ from cuplate.errors import (
 from cuplate.expression import Expression
 from cuplate.grid import Limits
 from cuplate.parameters import check_parameters, parameter_key
-from cuplate.plan import check_maps, known_values
+from cuplate.plan import Plan, check_maps, known_values, make_plan
 from cuplate.signature import ArrayArgument, ScalarArgument, Signature
 from cuplate.solve import Solved, solve
 from cuplate.variants import Variants
@@ -65,7 +65,35 @@ class Chosen:
         """Of the function that runs."""
         return self.variants.name
 
-    def refusal(self, error: ParameterError) -> ParameterError:
+    def plan(
+        self,
+        variants: Variants,
+        parameters: tuple[tuple[str, Any], ...],
+        *,
+        arch: str,
+        limits: Limits,
+        called_as: str,
+    ) -> Plan:
+        """The plan of the call, by the function that runs (`variants`, maybe debugged) with these parameters.
+
+        Raises
+        ------
+        CuplateError
+            As `make_plan`.
+        """
+        try:
+            return make_plan(
+                variants.binding,
+                self.solved,
+                parameters,
+                arch=variants.binding.options.target(arch),
+                limits=limits,
+                called_as=called_as,
+            )
+        except ParameterError as error:
+            raise self._refusal(error) from None
+
+    def _refusal(self, error: ParameterError) -> ParameterError:
         """What the function itself has against a call that no variant ran, with what was against these.
 
         A variant that lacks the parameter at issue is none that the caller meant, and what was against all of them is

@@ -15,11 +15,11 @@ from cuplate.compile import Obtained
 from cuplate.content import Content
 from cuplate.cubin import HOST_ARCH, Cubin
 from cuplate.encode import encoder
-from cuplate.errors import ArgumentError, CompileError, FrozenCacheError, ParameterError
+from cuplate.errors import ArgumentError, CompileError, FrozenCacheError
 from cuplate.grid import Limits, limits_for
 from cuplate.grid import check as check_grid
 from cuplate.indices import check_indices
-from cuplate.plan import Plan, make_plan
+from cuplate.plan import Plan
 from cuplate.report import Report
 from cuplate.variants import Variants
 from cuplate.wanted import Wanted, importable, missing, reduced, used
@@ -122,17 +122,8 @@ class Inspection:
         if target is None and config.debugging():
             chosen = replace(chosen, variants=chosen.variants.debugged())
         variants = chosen.variants
-        try:
-            plan = make_plan(
-                variants.binding,
-                chosen.solved,
-                parameters,
-                arch=variants.binding.options.target(facts.arch),
-                limits=facts.limits,
-                called_as=call.called_as(self.name),
-            )
-        except ParameterError as error:
-            raise chosen.refusal(error) from None
+        called_as = call.called_as(self.name)
+        plan = chosen.plan(variants, parameters, arch=facts.arch, limits=facts.limits, called_as=called_as)
         content = variants.content(plan, target=target, current=True, listed=listed)
         check_indices(plan, content.source, content.slots, variants.binding.options)
         return _Described(call, plan, content, facts.limits, chosen, tuned)

@@ -32,7 +32,6 @@ from cuplate.errors import (
     FrozenCacheError,
     LaunchError,
     ManifestError,
-    ParameterError,
 )
 from cuplate.grid import Grid, Limits
 from cuplate.grid import check as check_grid
@@ -41,7 +40,7 @@ from cuplate.hotpath import PLANS, HotPath
 from cuplate.indices import check_indices
 from cuplate.inspection import Inspection
 from cuplate.parameters import check_defaults, parameter_key
-from cuplate.plan import Plan, Recipe, make_plan, make_recipes
+from cuplate.plan import Plan, Recipe, make_recipes
 from cuplate.signature import Signature
 from cuplate.specialization import Fact, Specialization
 from cuplate.variants import Variants
@@ -303,17 +302,8 @@ class Walk:
         if chosen.candidates:
             parameters, kept = self.settler().settle(choice, call, chosen, facts, backend, stream, target)
         use = used(choice, _settled(call, chosen, parameters), chosen.name, (facts.arch, facts.limits))
-        try:
-            plan = make_plan(
-                variants.binding,
-                chosen.solved,
-                parameters,
-                arch=variants.binding.options.target(facts.arch),
-                limits=facts.limits,
-                called_as=call.called_as(self.name),
-            )
-        except ParameterError as error:
-            raise chosen.refusal(error) from None
+        called_as = call.called_as(self.name)
+        plan = chosen.plan(variants, parameters, arch=facts.arch, limits=facts.limits, called_as=called_as)
         if plan.empty:
             return None
         assert plan.grid is not None
