@@ -150,7 +150,8 @@ def test_loads_and_stores_are_checked(compiled: Make) -> None:
         a="half", ta="half", c="float", m=16, n=16, k=16, la="row", lb="col", lc="row", sa=16, sb=24, sc=16
     )
     c = np.zeros((16, 16), np.float32)
-    reports = compiled(text, check="full")(1, 32, a, a.copy(), c, c.copy(), check="full")
+    b = np.zeros((64, 16), np.float16)[:16]  # with room behind it that is no other array's
+    reports = compiled(text, check="full")(1, 32, a, b, c, c.copy(), check="full")
     assert {(r.kind, r.array, r.line) for r in reports} == {("out of bounds", "a1", 8)}
 
 
