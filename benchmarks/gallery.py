@@ -18,7 +18,18 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from measuring import Goal, Result, print_rows, ratio, read_options, skip_without_gpu, start, summary, time_events
+from measuring import (
+    Goal,
+    Result,
+    print_rows,
+    ratio,
+    read_options,
+    skip_without_gpu,
+    skip_without_torch,
+    start,
+    summary,
+    time_events,
+)
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "examples" / "gallery"))
 from steps import STEPS
@@ -44,11 +55,8 @@ def main() -> int:
     result = start("gallery", options)
     if skip_without_gpu(result) is None:
         return result.finish(options)
-    try:
-        import torch
-    except ImportError as error:
-        result.skipped = f"needs torch, for bfloat16 and its cuBLAS: {error}"
-        print(f"Nothing was measured: this benchmark {result.skipped}.")
+    torch = skip_without_torch(result, "bfloat16 and its cuBLAS")
+    if torch is None:
         return result.finish(options)
     torch.backends.cuda.matmul.allow_tf32 = False
     size, rounds = options.size or (1024 if options.quick else 4096), options.rounds or (5 if options.quick else 15)

@@ -18,7 +18,18 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from measuring import Goal, Result, print_rows, ratio, read_options, skip_without_gpu, start, summary, time_events
+from measuring import (
+    Goal,
+    Result,
+    print_rows,
+    ratio,
+    read_options,
+    skip_without_gpu,
+    skip_without_torch,
+    start,
+    summary,
+    time_events,
+)
 
 from cuplate.kernels import matmul_epilogue, matmul_mma
 
@@ -56,11 +67,8 @@ def main() -> int:
     cupy = skip_without_gpu(result)
     if cupy is None:
         return result.finish(options)
-    try:
-        import torch
-    except ImportError as error:
-        result.skipped = f"needs torch, for its cuBLAS: {error}"
-        print(f"Nothing was measured: this benchmark {result.skipped}.")
+    torch = skip_without_torch(result, "its cuBLAS")
+    if torch is None:
         return result.finish(options)
     rounds = options.rounds or (5 if options.quick else 25)
     if options.dtype != "bfloat16":

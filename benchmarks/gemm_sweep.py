@@ -15,7 +15,18 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from measuring import Goal, Result, print_rows, ratio, read_options, skip_without_gpu, start, summary, time_events
+from measuring import (
+    Goal,
+    Result,
+    print_rows,
+    ratio,
+    read_options,
+    skip_without_gpu,
+    skip_without_torch,
+    start,
+    summary,
+    time_events,
+)
 
 from cuplate.kernels import matmul_epilogue, matmul_wgmma_split_tuned, matmul_wgmma_tuned
 
@@ -40,11 +51,8 @@ def main() -> int:
     result = start("gemm_sweep", options)
     if skip_without_gpu(result) is None:
         return result.finish(options)
-    try:
-        import torch
-    except ImportError as error:
-        result.skipped = f"needs torch, for its cuBLAS: {error}"
-        print(f"Nothing was measured: this benchmark {result.skipped}.")
+    torch = skip_without_torch(result, "its cuBLAS")
+    if torch is None:
         return result.finish(options)
     rounds = options.rounds or (3 if options.quick else 9)
     tunes = torch.cuda.get_device_capability() == (9, 0)

@@ -156,6 +156,17 @@ def skip_without_gpu(result: Result) -> Any:
     return cupy
 
 
+def skip_without_torch(result: Result, why: str) -> Any:
+    """torch; None where it cannot be imported, which the result then says."""
+    try:
+        import torch
+    except ImportError as error:
+        result.skipped = f"needs torch, for {why}: {error}"
+        print(f"Nothing was measured: this benchmark {result.skipped}.")
+        return None
+    return torch
+
+
 # bursts in one process ------------------------------------------------------------------------------------------------
 
 

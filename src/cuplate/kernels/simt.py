@@ -39,14 +39,13 @@ REQUIRE = (
     f"{THREADS} % (tile_n // vec) == 0 and {THREADS} <= tile_k * (tile_n // vec)",
     *EPILOGUE_REQUIRE,
 )
+BY_FOUR: Any = {  # rows of b and out in whole 16 bytes
+    "shared_bytes": "stages * tile_k * (tile_m + 4 + tile_n) * 4",
+    "require": (*REQUIRE, "N % 4 == 0", "b.order == 'C'", "b.aligned(16)", "out.aligned(16)"),
+}
 
 
-@specialize(
-    "matmul_simt.cu.j2",
-    shared_bytes="stages * tile_k * (tile_m + 4 + tile_n) * 4",
-    require=(*REQUIRE, "N % 4 == 0", "b.order == 'C'", "b.aligned(16)", "out.aligned(16)"),
-    **KEYWORDS,
-)
+@specialize("matmul_simt.cu.j2", **BY_FOUR, **KEYWORDS)
 def matmul_simt(
     a: Float32[Array, "M K"],
     b: Float32[Array, "K N"],
@@ -96,13 +95,12 @@ def matmul_simt(
 
 @specialize(
     "matmul_simt.cu.j2",
-    shared_bytes="stages * tile_k * (tile_m + 4 + tile_n) * 4",
-    require=(*REQUIRE, "N % 4 == 0", "b.order == 'C'", "b.aligned(16)", "out.aligned(16)"),
     grid=f"{TILES} - {REST} + min(wave, {REST} * max(1, K // 256))",
     block=THREADS,
     scratch={"done": ("uint32", "1 + wave")},
     zeroed="done",
     when=DIVIDING,
+    **BY_FOUR,
 )
 def matmul_simt_balanced(
     a: Float32[Array, "M K"],
