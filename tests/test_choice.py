@@ -553,6 +553,27 @@ def test_what_only_a_variant_could_do_is_refused_with_what_was_against_it() -> N
     assert has_levels.inspect(ArraySpec((7,)), arch="sm_90").variant == "has_levels"
 
 
+def test_what_all_refuse_is_told_once_and_equal_reasons_together() -> None:
+    """A variant that makes the condition itself is none that the caller missed, whatever else was against it."""
+    text, too_large = Inline(FILL % "{{ level }}"), "level < 5"
+
+    def product(x: Float32[Array, " N"], *, level: int = 1) -> Float32[Array, " N"]:
+        raise NotImplementedError
+
+    def made(name: str, *require: str) -> Any:
+        def copy(x: Float32[Array, " N"], *, level: int = 1) -> Float32[Array, " N"]:
+            raise NotImplementedError
+
+        copy.__name__ = copy.__qualname__ = name
+        return specialize(text, require=require)(copy)
+
+    variants = [made("one", "N % 4 == 0"), made("same", "N % 8 == 0", too_large), made("two", "N % 4 == 0")]
+    f = specialize(text, variants=variants, require=too_large)(product)
+    with pytest.raises(ParameterError, match="'level < 5' does not hold") as caught:
+        f.inspect(ArraySpec((7,)), arch="sm_90", level=9)
+    assert caught.value.passed_over == "one, two: 'N % 4 == 0' does not hold"
+
+
 def test_arrays_in_host_memory_choose_for_the_cpu_backend() -> None:
     """`on_gpu` is False there; a warm call is found again, and a given default is another kind of call."""
     x, short = np.zeros(400, np.float32), np.zeros(10, np.float32)

@@ -65,47 +65,6 @@ class Chosen:
         """Of the function that runs."""
         return self.variants.name
 
-    def plan(
-        self,
-        variants: Variants,
-        parameters: tuple[tuple[str, Any], ...],
-        *,
-        arch: str,
-        limits: Limits,
-        called_as: str,
-    ) -> Plan:
-        """The plan of the call, by the function that runs (`variants`, maybe debugged) with these parameters.
-
-        Raises
-        ------
-        CuplateError
-            As `make_plan`.
-        """
-        try:
-            return make_plan(
-                variants.binding,
-                self.solved,
-                parameters,
-                arch=variants.binding.options.target(arch),
-                limits=limits,
-                called_as=called_as,
-            )
-        except ParameterError as error:
-            raise self._refusal(error) from None
-
-    def _refusal(self, error: ParameterError) -> ParameterError:
-        """What the function itself has against a call that no variant ran, with what was against these.
-
-        A variant that lacks the parameter at issue is none that the caller meant, and what was against all of them is
-        said already.
-        """
-        against = [f"{name}: {reason}" for name, reason in self.passed_over if not _is_told(reason, error.summary)]
-        if not against:
-            return error
-        return ParameterError(
-            error.summary, function=error.function, **{**error.facts, "passed_over": "\n".join(against)}
-        )
-
 
 _LACKS = "it has no parameter"
 
@@ -204,6 +163,51 @@ class Choice:
             self.own.binding, call.parameters, call.given, call.solved, arch=arch, limits=limits
         )
         return Chosen(self.own, parameters, call.solved, tuple(passed), candidates)
+
+    def plan(
+        self,
+        chosen: Chosen,
+        variants: Variants,
+        parameters: tuple[tuple[str, Any], ...],
+        *,
+        arch: str,
+        limits: Limits,
+        called_as: str,
+    ) -> Plan:
+        """The plan of what was chosen, by its function (`variants`, maybe debugged) with these parameters.
+
+        Raises
+        ------
+        CuplateError
+            As `make_plan`.
+        """
+        try:
+            return make_plan(
+                variants.binding,
+                chosen.solved,
+                parameters,
+                arch=variants.binding.options.target(arch),
+                limits=limits,
+                called_as=called_as,
+            )
+        except ParameterError as error:
+            raise self._refusal(chosen, error) from None
+
+    def _refusal(self, chosen: Chosen, error: ParameterError) -> ParameterError:
+        """What the function itself has against a call that no variant ran, with what was against these.
+
+        A variant that lacks the parameter at issue is none that the caller meant, one that makes the same condition
+        would refuse the call as well, and what was against all of them is said already.
+        """
+        conditions = {v.name: {repr(c.text) for c in v.binding.require} for v in self.others}
+        against: dict[str, list[str]] = {}
+        for name, reason in chosen.passed_over:
+            if not _is_told(reason, error.summary) and not any(text in error.summary for text in conditions[name]):
+                against.setdefault(reason, []).append(name)
+        if not against:
+            return error
+        told = "\n".join(f"{', '.join(names)}: {reason}" for reason, names in against.items())
+        return ParameterError(error.summary, function=error.function, **{**error.facts, "passed_over": told})
 
 
 def _is_told(reason: str, summary: str) -> bool:

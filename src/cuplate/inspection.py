@@ -123,7 +123,7 @@ class Inspection:
             chosen = replace(chosen, variants=chosen.variants.debugged())
         variants = chosen.variants
         called_as = call.called_as(self.name)
-        plan = chosen.plan(variants, parameters, arch=facts.arch, limits=facts.limits, called_as=called_as)
+        plan = self.choice.plan(chosen, variants, parameters, arch=facts.arch, limits=facts.limits, called_as=called_as)
         content = variants.content(plan, target=target, current=True, listed=listed)
         check_indices(plan, content.source, content.slots, variants.binding.options)
         return _Described(call, plan, content, facts.limits, chosen, tuned)

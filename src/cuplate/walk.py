@@ -303,7 +303,7 @@ class Walk:
             parameters, kept = self.settler().settle(choice, call, chosen, facts, backend, stream, target)
         use = used(choice, _settled(call, chosen, parameters), chosen.name, (facts.arch, facts.limits))
         called_as = call.called_as(self.name)
-        plan = chosen.plan(variants, parameters, arch=facts.arch, limits=facts.limits, called_as=called_as)
+        plan = choice.plan(chosen, variants, parameters, arch=facts.arch, limits=facts.limits, called_as=called_as)
         if plan.empty:
             return None
         assert plan.grid is not None
