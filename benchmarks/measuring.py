@@ -26,7 +26,7 @@ from typing import Any
 
 PACKAGES = (
     "cuplate", "cuda-core", "cuda-bindings", "nvidia-cuda-nvrtc", "numpy", "cupy-cuda13x", "cupy-cuda12x", "torch",
-    "triton", "numba-cuda", "jinja2", "diskcache", "jaxtyping",
+    "triton", "nvmath-python", "numba-cuda", "jinja2", "diskcache", "jaxtyping",
 )  # fmt: skip
 
 
