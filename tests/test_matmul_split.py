@@ -196,7 +196,7 @@ def test_each_product_is_there_once() -> None:
     """The smallest first, and in the code as often as the text says."""
     for precision, products in PRODUCTS.items():
         text = described((256, 256, 256), precision=precision).content.source.text
-        pairs = re.findall(r"matrix\(a_tile\[(\d)\] .*?matrix\(b_tile\[(\d)\]", text)
+        pairs = re.findall(r"multiply\(d, a_tile\[(\d)\], b_tile\[(\d)\]", text)
         assert [(int(p), int(q)) for p, q in pairs] == products and "#include" not in text
     report = matmul_split.inspect(*[ArraySpec((256, 256))] * 2, arch="sm_90", precision="bf16x3")
     assert report.arch == "sm_90a" and report.ptx.count("wgmma.mma_async") == 4 * 3
