@@ -1,8 +1,8 @@
 """Expressions of device code as compile-time values: read by a small grammar, so that nothing else gets through.
 
 The text goes into the kernel as it is written, but for numbers, which become float literals. What is read here is C++,
-with two rules more that keep it from meaning something else than it says: integers are not divided, and a comparison is
-no number. So NumPy gives the same value, see `DeviceText.evaluate`.
+with three rules more that keep it from meaning something else than it says: integers are not divided, a remainder is by
+a constant that is not zero, and a comparison is no number. So NumPy gives the same value, see `DeviceText.evaluate`.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ __all__ = ["FUNCTIONS", "DeviceText"]
 _MAX_CHARACTERS = 1000
 _MAX_DEPTH = 50
 _MOST, _LEAST = 3.4028235e38, 1.4e-45
+_BEYOND = "an integer beyond 2**31 - 1"
 _TOKEN = re.compile(
     r"\s*(?:(?P<number>(?:\d+\.\d*|\.\d+|\d+(?=[eE]))(?:[eE][-+]?\d+)?[fF]?|(?:0|[1-9]\d*)[fF]?(?![\w.]))"
     r"|(?P<name>[A-Za-z_]\w*)|(?P<sign>[<>=!]=|&&|\|\||[-+*/%<>!?:(),]))",
@@ -70,12 +71,15 @@ FUNCTIONS: dict[str, tuple[int, Callable[..., Any]]] = {
 }
 """Device functions that an expression may call: how many arguments they take, and their value by NumPy."""
 
+_TWICE = {"+": "+ +", "-": "- -", "*": "x * x, or powf(x, 2.0f)"}  # in C++ a change; in Python a power
+
 _Run = Callable[[Mapping[str, Any]], Any]
 
 
 class _Node(NamedTuple):
     kind: str  # "float", "int" or "bool"
     run: _Run
+    constant: int | None = None  # of integers without names
 
 
 @dataclass(frozen=True, init=False, repr=False)
@@ -184,15 +188,13 @@ class _Reader:
             if kind == "number":
                 spelled = _literal(spelled)
                 if spelled.isdigit() and int(spelled) >= 2**31:
-                    self.fail("an integer beyond 2**31 - 1", place, try_=f"{spelled}.0f")
+                    self.fail(_BEYOND, place, try_=f"{spelled}.0f")
                 if not spelled.isdigit() and float(spelled[:-1]) > _MOST:
                     self.fail("a number beyond what a float holds", place, allowed=f"up to {_MOST}")
                 if not spelled.isdigit() and 0 < float(spelled[:-1]) < _LEAST:
                     self.fail("a number too small for a float", place, allowed=f"0, or {_LEAST} and more")
-            if self.tokens and spelled in ("+", "-") and self.tokens[-1] == ("sign", spelled, place - 1):
-                self.fail(
-                    f"{spelled * 2!r} is not part of one", place - 1, try_=f"{spelled} {spelled}"
-                )  # in C++ a change
+            if self.tokens and spelled in _TWICE and self.tokens[-1] == ("sign", spelled, place - 1):
+                self.fail(f"{spelled * 2!r} is not part of one", place - 1, try_=_TWICE[spelled])
             self.tokens.append((kind, spelled, place))
             parts.append(self.source[at:place] + spelled)
             at = match.end()
@@ -239,7 +241,13 @@ class _Reader:
             right = self.binary(binds + 1)
             check = self.condition if binds <= 2 else self.number
             check(left, start), check(right, right_at)
-            left = _Node(self.result(sign, binds, left, right, place), _both(compute, left.run, right.run))
+            kind = self.result(sign, binds, left, right, place)
+            if sign == "%":
+                self.divisor(right, right_at)
+            constant = None
+            if kind == "int" and left.constant is not None and right.constant is not None:
+                constant = self.within_int(int(compute(left.constant, right.constant)), place)
+            left = _Node(kind, _both(compute, left.run, right.run), constant)
         return left
 
     def result(self, sign: str, binds: int, left: _Node, right: _Node, place: int) -> str:
@@ -249,6 +257,18 @@ class _Reader:
         if sign == "%" and not integers:
             self.fail("% is for integers", place, try_="fmodf(a, b)")
         return "bool" if binds <= 4 else "int" if integers else "float"
+
+    def divisor(self, node: _Node, place: int) -> None:
+        if node.constant:
+            return
+        what = "by zero" if node.constant == 0 else "by what may be zero"
+        allowed = "a constant that is not zero"
+        self.fail(f"a remainder {what}, which C++ leaves open", place, allowed=allowed, try_="fmodf(a, b): NaN by zero")
+
+    def within_int(self, value: int, place: int) -> int:
+        if not -(2**31) <= value < 2**31:
+            self.fail(_BEYOND, place, try_="1.0f, a float, on one side")
+        return value
 
     def unary(self) -> _Node:
         kind, sign, place = self.peek()
@@ -263,14 +283,20 @@ class _Reader:
                 run = self.condition(node, place).run
                 return _Node("bool", lambda v: _numpy("logical_not")(run(v)))
             run = self.number(node, place).run
-            return _Node(node.kind, (lambda v: -run(v)) if sign == "-" else run)
+            if sign == "+":
+                return node
+            constant = None if node.constant is None else self.within_int(-node.constant, place)
+            return _Node(node.kind, lambda v: -run(v), constant)
         return self.primary()
 
     def primary(self) -> _Node:
         kind, spelled, place = self.take()
         if kind == "number":
-            value: Any = int(spelled) if spelled.isdigit() else float(spelled[:-1])
-            return _Node("int" if spelled.isdigit() else "float", lambda v: value)
+            if spelled.isdigit():
+                integer = int(spelled)
+                return _Node("int", lambda v: integer, integer)
+            value = float(spelled[:-1])
+            return _Node("float", lambda v: value)
         if kind == "name":
             return self.call(spelled, place) if self.peek()[1] == "(" else self.name(spelled, place)
         if spelled == "(":
