@@ -15,6 +15,7 @@ from cuplate import Array, ArraySpec, Inline, ParameterError, config, specialize
 from cuplate.kernels import matmul_epilogue, matmul_simt, matmul_simt_ragged
 from cuplate.kernels.epilogues import Activation, Expression
 from cuplate.kernels.simt import REST, TILES
+from cuplate.kernels.simt_times import RAGGED, WHOLE, Time
 
 TEMPLATE = Path(__file__).parents[1] / "templates" / "matmul_simt.cu.j2"
 LARGE = (ArraySpec((4096, 4096)), ArraySpec((4096, 4096)), ArraySpec((4096,)))
@@ -47,25 +48,34 @@ def test_the_source_includes_nothing_and_uses_no_tensor_core() -> None:
     [
         ((4096, 4096, 4096), {}, "matmul_simt_balanced"),  # 512 tiles: 116 are left after whole waves
         ((2048, 2048, 2048), {}, "matmul_simt"),  # 128 tiles are nearly a wave
-        ((8448, 512, 4096), {}, "matmul_simt"),  # eight waves
-        ((640, 640, 640), {}, "matmul_simt_balanced"),
-        ((640, 256, 1024), {}, "matmul_epilogue"),
-        ((4096, 4096, 4093), {}, "matmul_simt_ragged"),
+        ((8448, 512, 4096), {}, "matmul_simt_medium"),
         ((4096, 4096, 4096), {"tile": 16}, "matmul_epilogue"),
-        ((512, 512, 512), {}, "matmul_epilogue"),
-        ((1024, 512, 1024), {}, "matmul_simt_balanced"),
-        ((1024, 256, 1024), {}, "matmul_simt"),
-        ((100_000, 512, 1), {}, "matmul_epilogue"),  # 255 of 256 columns of a tile would be waste
-        ((1, 512, 100_000), {}, "matmul_epilogue"),
-        ((16_384, 512, 64), {}, "matmul_simt"),
+        ((4096, 4096, 4093), {}, "matmul_simt_ragged"),
+        ((1024, 256, 1024), {}, "matmul_simt_medium"),
+        ((640, 640, 640), {}, "matmul_simt_split"),  # 50 tiles of 64 x 128
+        ((512, 512, 512), {}, "matmul_simt_small"),
+        ((128, 8192, 128), {}, "matmul_simt_split_small"),
+        ((2001, 501, 1001), {}, "matmul_simt_ragged_medium"),
+        ((512, 512, 511), {}, "matmul_simt_ragged_small"),
+        ((896, 896, 895), {}, "matmul_simt_ragged_split"),
+        ((33, 777, 1023), {}, "matmul_simt_ragged_split_small"),
+        ((64, 64, 64), {}, "matmul_epilogue"),
+        ((64, 0, 64), {}, "matmul_epilogue"),
     ],
     ids=str,
 )
 def test_matmul_epilogue_chooses_by_shape(shape: tuple[int, int, int], given: dict[str, Any], variant: str) -> None:
-    """Large products run the fast kernel; a given tile, and products in which it would waste its tiles, do not."""
+    """What is modelled to be the fastest; a given tile, and products of a few elements, stay with the tiled kernel."""
     m, k, n = shape
     arrays = ArraySpec((m, k)), ArraySpec((k, n)), ArraySpec((n,))
     assert matmul_epilogue.inspect(*arrays, arch="sm_90", **given).variant == variant
+
+
+@pytest.mark.parametrize("times", [WHOLE, RAGGED], ids=["whole", "ragged"])
+def test_the_variants_stand_in_the_order_in_which_their_times_are_compared(times: dict[str, Time]) -> None:
+    """Each is compared with those behind it alone: in another order the first that holds would not be the fastest."""
+    names = [name for name, _ in matmul_epilogue.inspect(*LARGE, arch="sm_75").passed_over if name in times]
+    assert [*names, "matmul_epilogue"] == list(times)
 
 
 def test_matmul_epilogue_chooses_by_alignment_layout_and_architecture() -> None:
@@ -76,24 +86,21 @@ def test_matmul_epilogue_chooses_by_alignment_layout_and_architecture() -> None:
     assert report.variant == "matmul_simt_balanced"  # only b is copied by 16
     report = matmul_epilogue.inspect(a, shifted, bias, arch="sm_90")
     assert report.variant == "matmul_simt_ragged"
-    assert report.passed_over == tuple(
-        (name, "'b.aligned(16)' does not hold") for name in ("matmul_simt_balanced", "matmul_simt")
-    )
+    assert ("matmul_simt", "'b.aligned(16)' does not hold") in report.passed_over
     assert matmul_epilogue.inspect(*COLUMNS, arch="sm_90").variant == "matmul_simt_ragged"
     report = matmul_epilogue.inspect(*LARGE, arch="sm_75")
     assert report.variant == "matmul_epilogue"
-    assert {reason for _, reason in report.passed_over} == {
-        "'arch >= 80' does not hold",
-        "array 'a' is float32",
-        "precision = None (NoneType) is not allowed",
-    }
+    reasons = dict(report.passed_over)
+    assert reasons["matmul_simt_balanced"] == "'arch >= 80' does not hold"
+    assert reasons["matmul_wgmma"] == "array 'a' is float32"
+    assert reasons["matmul_split"] == "precision = None (NoneType) is not allowed"
 
 
 def test_arrays_in_host_memory_stay_with_the_tiled_kernel() -> None:
     """Inline PTX cannot run on the CPU backend; asked for by hand, the kernel says so."""
     rng = np.random.default_rng(0)
     a, b, bias = (rng.standard_normal(s, dtype=np.float32) for s in ((1536, 8), (8, 1536), (1536,)))
-    assert matmul_epilogue.inspect(a, b, bias, arch="sm_90").variant == "matmul_simt"
+    assert matmul_epilogue.inspect(a, b, bias, arch="sm_90").variant == "matmul_simt_small"
     assert matmul_epilogue.inspect(a, b, bias).variant == "matmul_epilogue"
     with pytest.raises(ParameterError, match="'on_gpu' does not hold") as caught:
         matmul_simt(a, b, bias)
@@ -146,8 +153,8 @@ def without_ptx(text: str) -> str:
 @specialize(
     Inline(without_ptx(TEMPLATE.read_text(encoding="utf-8"))),
     entry="matmul_simt",
-    grid=f"{TILES} - {REST} + min(wave, {REST} * 3) if wave else {TILES}",
-    scratch={"done": ("uint32", "1 + wave")},
+    grid=f"{TILES} * split if split else {TILES} - {REST} + min(wave, {REST} * 3) if wave else {TILES}",
+    scratch={"sums": ("float32", f"split * {TILES} * tile_m * tile_n"), "done": ("uint32", f"1 + max(wave, {TILES})")},
     zeroed="done",
     block="tile_m // warp_m * (tile_n // warp_n) * 32",
     shared_bytes="stages * tile_k * (tile_m + 4 + tile_n + (4 if b.order == 'F' else 0)) * 4",
@@ -174,6 +181,7 @@ def emulated(
     tile_k: int = 8,
     stages: int = 3,
     group_m: int = 4,
+    split: int = 0,
     wave: int = 0,
 ) -> Float32[Array, "M N"]:
     """The kernel of `matmul_simt`, without its asynchronous copies."""
@@ -196,6 +204,9 @@ def emulated(
         ((70, 50, 132), "C", 4, {"wave": 3, "relu": True}),  # four tiles, the last of seven steps in three parts
         ((130, 33, 260), "C", 4, {"wave": 8}),  # nine tiles: whole waves, and one in three parts
         ((130, 40, 132), "C", 4, {"wave": 7}),  # six tiles of five steps in seven parts: some blocks have two tiles
+        ((70, 50, 132), "C", 4, {"split": 3, "relu": True}),  # four tiles, seven steps of each in three parts
+        ((130, 33, 129), "F", 1, {"split": 2, "tile_m": 32, "tile_n": 32, "warp_n": 16, "tile_k": 16}),
+        ((40, 9, 70), "C", 1, {"split": 4, "tile_n": 64, "warp_n": 32}),  # more parts than steps: some are empty
     ],
     ids=str,
 )
@@ -211,7 +222,7 @@ def test_every_place_is_right_and_no_two_threads_race(
     with config.scope(cpu_check="full"):
         got = emulated(a, b, *given, vec=vec, **more)
     wide = [x.astype(np.float64) for x in (a, b, *given)]
-    tiles = ("stages", "group_m", "tile_m", "tile_n", "tile_k", "warp_m", "wave")
+    tiles = ("stages", "group_m", "tile_m", "tile_n", "tile_k", "warp_m", "warp_n", "split", "wave")
     wanted = matmul_simt.reference(*wide, **{name: value for name, value in more.items() if name not in tiles})
     sizes = np.abs(wide[0]) @ np.abs(wide[1])
     sizes = sizes * np.abs(wide[4])[:, None] * np.abs(wide[5]) if m == 70 else sizes

@@ -19,7 +19,15 @@ from cuplate.kernels import (
     matmul_mma_ragged,
     matmul_simt,
     matmul_simt_balanced,
+    matmul_simt_medium,
     matmul_simt_ragged,
+    matmul_simt_ragged_medium,
+    matmul_simt_ragged_small,
+    matmul_simt_ragged_split,
+    matmul_simt_ragged_split_small,
+    matmul_simt_small,
+    matmul_simt_split,
+    matmul_simt_split_small,
     matmul_split,
     matmul_split_small,
     matmul_split_wide,
@@ -107,6 +115,16 @@ WGMMA: tuple[tuple[Any, dict[str, Any]], ...] = (
     (matmul_wgmma_split_deep, {}),
     (matmul_wgmma, {"tile_n": 256, "stages": 4, "cluster": 2, "schedule": "cooperative"}),
 )
+SIMT = (
+    (matmul_simt_medium, "C"),
+    (matmul_simt_small, "C"),
+    (matmul_simt_split, "C"),
+    (matmul_simt_split_small, "C"),
+    (matmul_simt_ragged_medium, "F"),
+    (matmul_simt_ragged_small, "F"),
+    (matmul_simt_ragged_split, "F"),
+    (matmul_simt_ragged_split_small, "F"),
+)
 SMALLER = (matmul_wgmma, matmul_wgmma_small, matmul_wgmma_split_deep)
 
 
@@ -120,6 +138,7 @@ def products() -> list[Compiled]:
         (matmul_simt_ragged, "F"),
     ):
         made += [Compiled(f, product("float32", order), {"relu": relu}) for relu in (False, True)]
+    made += [Compiled(f, product("float32", order), {"relu": True}) for f, order in SIMT]
     made.append(Compiled(matmul_mma, product("bfloat16"), {"relu": True}))
     made.append(Compiled(matmul_mma, product("bfloat16", "F"), {"relu": True}, ("sm_80", "sm_90")))
     made.append(Compiled(matmul_mma, product("float16"), {"epilogue": "gelu"}, ("sm_80",)))

@@ -9,13 +9,40 @@ import numpy as np
 import pytest
 
 from cuplate.events import Event
-from cuplate.kernels import matmul_epilogue, matmul_simt, matmul_simt_balanced, matmul_simt_ragged
+from cuplate.kernels import (
+    matmul_epilogue,
+    matmul_simt,
+    matmul_simt_balanced,
+    matmul_simt_medium,
+    matmul_simt_ragged,
+    matmul_simt_ragged_medium,
+    matmul_simt_ragged_small,
+    matmul_simt_ragged_split,
+    matmul_simt_ragged_split_small,
+    matmul_simt_small,
+    matmul_simt_split,
+    matmul_simt_split_small,
+)
 
 # Both sides of a tile's edges, fewer rows than a warp has, K below and above the ring, K of 0.
 SHAPES = [
     (1, 1, 1), (1, 8, 8), (128, 8, 256), (129, 9, 260), (127, 7, 252), (256, 256, 256), (200, 136, 264), (37, 29, 53),
     (1000, 300, 500), (129, 72, 520), (640, 129, 3000), (2049, 1056, 1032), (300, 0, 300), (5, 31, 4), (4, 33, 1000),
 ]  # fmt: skip
+WHOLE = (matmul_simt, matmul_simt_medium, matmul_simt_small, matmul_simt_split, matmul_simt_split_small)
+RAGGED = (
+    matmul_simt_ragged,
+    matmul_simt_ragged_medium,
+    matmul_simt_ragged_small,
+    matmul_simt_ragged_split,
+    matmul_simt_ragged_split_small,
+)
+SPLITS = {  # rows and columns of a tile, and the blocks that K is divided among
+    matmul_simt_split: (64, 128, 396),
+    matmul_simt_split_small: (32, 32, 264),
+    matmul_simt_ragged_split: (64, 64, 396),
+    matmul_simt_ragged_split_small: (32, 32, 264),
+}
 GUARD = 77.0
 Product = tuple[Any, Any, Any]
 
@@ -57,15 +84,42 @@ def assert_right(got: Any, a: Any, b: Any, bias: Any, *, relu: bool) -> None:
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 @pytest.mark.parametrize("relu", [False, True])
 def test_any_shape_is_right(shape: tuple[int, int, int], relu: bool) -> None:
-    """Both functions where they can run, both orders of `b`; nothing beside the output is written."""
+    """Every function where it can run, both orders of `b`; nothing beside the output is written."""
     m, _, n = shape
-    ways = [(matmul_simt_ragged, "C"), (matmul_simt_ragged, "F")] + [(matmul_simt, "C")] * (n % 4 == 0)
-    for function, order in ways:
+    for function, order in [(f, o) for f in RAGGED for o in "CF"] + [(f, "C") for f in WHOLE if n % 4 == 0]:
+        if relu and function not in (matmul_simt, matmul_simt_ragged):
+            continue  # the epilogue is one text
         a, b, bias = inputs(*shape, order=order, seed=m + n)
         out, memory = poisoned(m, n)
         assert function(a, b, bias, relu=relu, out=out) is out
         assert_right(out, a, b, bias, relu=relu)
         assert bool((memory[m * n :] == GUARD).all())
+
+
+@pytest.mark.parametrize(
+    ("shape", "parts"),
+    [((128, 5000, 128), 78), ((300, 700, 500), 9), ((70, 129, 260), 2), ((33, 65, 36), 1), ((1000, 70, 2000), 1)],
+    ids=str,
+)
+def test_k_divided_among_blocks_is_right(shape: tuple[int, int, int], parts: int) -> None:
+    """Many parts, some, two, one for want of K, one since the tiles suffice; the same bits each time."""
+    m, k, n = shape
+    for function, (tile_m, tile_n, split) in SPLITS.items():
+        a, b, bias = inputs(*shape, order="F" if function in RAGGED else "C")
+        out, memory = poisoned(m, n)
+        tiles = -(-m // tile_m) * -(-n // tile_n)
+        blocks = function.inspect(a, b, bias, relu=True).grid.grid[0]
+        assert blocks == tiles * max(1, min(k // 64, split // tiles))
+        if function is matmul_simt_ragged_split:
+            assert blocks == tiles * parts
+        function(a, b, bias, relu=True, out=out)
+        assert_right(out, a, b, bias, relu=True)
+        assert bool((memory[out.size :] == GUARD).all())
+        first = out.copy()
+        for _ in range(20):
+            out[...] = cupy.nan
+            function(a, b, bias, relu=True, out=out)
+            assert bool((out == first).all())
 
 
 @pytest.mark.parametrize(
@@ -102,7 +156,7 @@ def test_arrays_may_begin_anywhere(offset: int) -> None:
     a, b, bias = inputs(300, 70, 512, offset=offset)
     out, memory = poisoned(300, 512, offset)
     report = matmul_epilogue.inspect(a, b, bias)
-    assert report.variant == "matmul_epilogue"  # too small for more
+    assert report.variant == ("matmul_simt_small" if offset == 4 else "matmul_simt_ragged_small")
     matmul_simt_ragged(a, b, bias, out=out)
     assert_right(out, a, b, bias, relu=False)
     assert bool((memory[:offset] == GUARD).all()) and bool((memory[offset + 300 * 512 :] == GUARD).all())
@@ -134,7 +188,7 @@ def test_other_tiles_are_right(parameters: dict[str, Any]) -> None:
 
 def test_it_repeats_to_the_bit() -> None:
     """The ring is waited for: the same inputs give the same bits every time."""
-    for function, order in ((matmul_simt, "C"), (matmul_simt_ragged, "C"), (matmul_simt_ragged, "F")):
+    for function, order in [(f, "C") for f in WHOLE] + [(f, "F") for f in RAGGED]:
         a, b, bias = inputs(1000, 517, 1100, order=order)
         first = function(a, b, bias)
         for _ in range(60):
@@ -159,17 +213,18 @@ def test_indices_pass_32_bits(device_memory: Any) -> None:
 
 
 def test_matmul_epilogue_runs_it_where_it_pays(launches: list[Event]) -> None:
-    """By shape, alignment and layout; a given tile, and small products, stay with the tiled kernel."""
+    """By shape, alignment and layout; a given tile, and products of a few elements, stay with the tiled kernel."""
     a, b, bias = inputs(1536, 64, 1536)
     narrow = inputs(1536, 64, 1535)
     columns = inputs(1536, 64, 1536, order="F")
     small = inputs(64, 64, 64)
     calls: list[tuple[Product, dict[str, Any], str]] = [
-        ((a, b, bias), {}, "matmul_simt"),
+        ((a, b, bias), {}, "matmul_simt_medium"),
         ((a, b, bias), {"tile": 16}, "matmul_epilogue"),
-        (narrow, {}, "matmul_simt_ragged"),
-        (columns, {}, "matmul_simt_ragged"),
-        (inputs(1536, 64, 1536, offset=1), {}, "matmul_simt_ragged"),
+        (narrow, {}, "matmul_simt_ragged_medium"),
+        (columns, {}, "matmul_simt_ragged_medium"),
+        (inputs(1536, 64, 1536, offset=1), {}, "matmul_simt_ragged_medium"),
+        (inputs(256, 2048, 256), {}, "matmul_simt_split_small"),
         (small, {}, "matmul_epilogue"),
     ]
     for arrays, given, name in calls:
@@ -227,6 +282,6 @@ def test_torch_tensors_take_it_too(torch: Any, launches: list[Event]) -> None:
     a, b = torch.randn(1536, 96, device="cuda"), torch.randn(1536, 96, device="cuda").T
     bias = torch.randn(1536, device="cuda")
     got = matmul_epilogue(a, b, bias, relu=True)
-    assert launches[-1].detail["variant"] == "matmul_simt_ragged"
+    assert launches[-1].detail["variant"] == "matmul_simt_ragged_medium"
     as_cupy = [cupy.asarray(x) for x in (got, a, b, bias)]
     assert_right(*as_cupy, relu=True)

@@ -12,7 +12,19 @@ if TYPE_CHECKING:
     from cuplate.kernels.moves import transpose
     from cuplate.kernels.rows import layer_norm, rms_norm, row_argmax, row_reduce, softmax
     from cuplate.kernels.scan import inclusive_scan
-    from cuplate.kernels.simt import matmul_simt, matmul_simt_balanced, matmul_simt_ragged
+    from cuplate.kernels.simt import (
+        matmul_simt,
+        matmul_simt_balanced,
+        matmul_simt_medium,
+        matmul_simt_ragged,
+        matmul_simt_ragged_medium,
+        matmul_simt_ragged_small,
+        matmul_simt_ragged_split,
+        matmul_simt_ragged_split_small,
+        matmul_simt_small,
+        matmul_simt_split,
+        matmul_simt_split_small,
+    )
     from cuplate.kernels.split import matmul_split, matmul_split_small, matmul_split_wide
     from cuplate.kernels.wgmma import (
         matmul_wgmma,
@@ -39,7 +51,15 @@ __all__ = [
     "matmul_mma_ragged",
     "matmul_simt",
     "matmul_simt_balanced",
+    "matmul_simt_medium",
     "matmul_simt_ragged",
+    "matmul_simt_ragged_medium",
+    "matmul_simt_ragged_small",
+    "matmul_simt_ragged_split",
+    "matmul_simt_ragged_split_small",
+    "matmul_simt_small",
+    "matmul_simt_split",
+    "matmul_simt_split_small",
     "matmul_split",
     "matmul_split_small",
     "matmul_split_wide",
@@ -70,7 +90,15 @@ _HOMES = {
     "matmul_mma_ragged": "cuplate.kernels.mma",
     "matmul_simt": "cuplate.kernels.simt",
     "matmul_simt_balanced": "cuplate.kernels.simt",
+    "matmul_simt_medium": "cuplate.kernels.simt",
     "matmul_simt_ragged": "cuplate.kernels.simt",
+    "matmul_simt_ragged_medium": "cuplate.kernels.simt",
+    "matmul_simt_ragged_small": "cuplate.kernels.simt",
+    "matmul_simt_ragged_split": "cuplate.kernels.simt",
+    "matmul_simt_ragged_split_small": "cuplate.kernels.simt",
+    "matmul_simt_small": "cuplate.kernels.simt",
+    "matmul_simt_split": "cuplate.kernels.simt",
+    "matmul_simt_split_small": "cuplate.kernels.simt",
     "matmul_split": "cuplate.kernels.split",
     "matmul_split_small": "cuplate.kernels.split",
     "matmul_split_wide": "cuplate.kernels.split",

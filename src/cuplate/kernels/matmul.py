@@ -9,7 +9,19 @@ from jaxtyping import Float32
 from cuplate.kernels.epilogues import EPILOGUE_REQUIRE, Activation, Expression, finish
 from cuplate.kernels.families import Real
 from cuplate.kernels.mma import matmul_mma, matmul_mma_ragged
-from cuplate.kernels.simt import matmul_simt, matmul_simt_balanced, matmul_simt_ragged
+from cuplate.kernels.simt import (
+    matmul_simt,
+    matmul_simt_balanced,
+    matmul_simt_medium,
+    matmul_simt_ragged,
+    matmul_simt_ragged_medium,
+    matmul_simt_ragged_small,
+    matmul_simt_ragged_split,
+    matmul_simt_ragged_split_small,
+    matmul_simt_small,
+    matmul_simt_split,
+    matmul_simt_split_small,
+)
 from cuplate.kernels.split import matmul_split, matmul_split_small, matmul_split_wide
 from cuplate.kernels.wgmma import matmul_wgmma, matmul_wgmma_flat, matmul_wgmma_small, matmul_wgmma_wide
 from cuplate.kernels.wgmma_split import (
@@ -31,7 +43,15 @@ __all__ = ["matmul_epilogue"]
     require=("precision == None", "a.itemsize == 4 or arch >= 80", *EPILOGUE_REQUIRE),
     variants=(
         matmul_simt_balanced,
+        matmul_simt_medium,
+        matmul_simt_small,
+        matmul_simt_split,
+        matmul_simt_split_small,
         matmul_simt,
+        matmul_simt_ragged_medium,
+        matmul_simt_ragged_small,
+        matmul_simt_ragged_split,
+        matmul_simt_ragged_split_small,
         matmul_simt_ragged,
         matmul_wgmma_wide,
         matmul_wgmma_flat,

@@ -9,8 +9,9 @@ from jaxtyping import Float32
 from cuplate.autotune.tunable import tune
 from cuplate.kernels.epilogues import EPILOGUE_REQUIRE, WITHIN_INT, Activation, Expression, finish
 from cuplate.kernels.families import ShortFloat
+from cuplate.kernels.fastest import fastest
 from cuplate.kernels.named import named
-from cuplate.kernels.wgmma_times import TILES_AND_K, fastest
+from cuplate.kernels.wgmma_times import TILES_AND_K, TIMES
 from cuplate.options import Options
 from cuplate.specialize import specialize
 from cuplate.tensor_map import TensorMap
@@ -110,13 +111,13 @@ KEYWORDS: Any = {
     "require": REQUIRE,
 }
 TEMPLATE = "matmul_wgmma.cu.j2"
-matmul_wgmma_wide = specialize(TEMPLATE, when=fastest("matmul_wgmma_wide"), **KEYWORDS)(
+matmul_wgmma_wide = specialize(TEMPLATE, when=fastest("matmul_wgmma_wide", TIMES), **KEYWORDS)(
     named(_product, "matmul_wgmma_wide", tile_n=192, stages=4)
 )
-matmul_wgmma_flat = specialize(TEMPLATE, when=fastest("matmul_wgmma_flat"), **KEYWORDS)(
+matmul_wgmma_flat = specialize(TEMPLATE, when=fastest("matmul_wgmma_flat", TIMES), **KEYWORDS)(
     named(_product, "matmul_wgmma_flat", tile_m=64, tile_n=192, stages=5)
 )
-matmul_wgmma_small = specialize(TEMPLATE, when=fastest("matmul_wgmma_small"), **KEYWORDS)(
+matmul_wgmma_small = specialize(TEMPLATE, when=fastest("matmul_wgmma_small", TIMES), **KEYWORDS)(
     named(_product, "matmul_wgmma_small", tile_m=64, stages=8)
 )
 matmul_wgmma = specialize(TEMPLATE, **KEYWORDS)(named(_product, "matmul_wgmma"))

@@ -9,8 +9,9 @@ from jaxtyping import Float32
 from cuplate.autotune.tunable import tune
 from cuplate.kernels.epilogues import EPILOGUE_REQUIRE, WITHIN_INT, Activation, Expression, finish
 from cuplate.kernels.families import ShortFloat
+from cuplate.kernels.fastest import fastest
 from cuplate.kernels.named import named
-from cuplate.kernels.wgmma_times import TILES_AND_K, fastest
+from cuplate.kernels.wgmma_times import TILES_AND_K, TIMES
 from cuplate.options import Options
 from cuplate.specialize import specialize
 from cuplate.tensor_map import TensorMap
@@ -90,16 +91,16 @@ KEYWORDS: Any = {
     "require": REQUIRE,
 }
 TEMPLATE = "matmul_wgmma_split.cu.j2"
-matmul_wgmma_split = specialize(TEMPLATE, when=fastest("matmul_wgmma_split"), **KEYWORDS)(
+matmul_wgmma_split = specialize(TEMPLATE, when=fastest("matmul_wgmma_split", TIMES), **KEYWORDS)(
     named(_product, "matmul_wgmma_split")
 )
-matmul_wgmma_single = specialize(TEMPLATE, when=fastest("matmul_wgmma_single"), **KEYWORDS)(
+matmul_wgmma_single = specialize(TEMPLATE, when=fastest("matmul_wgmma_single", TIMES), **KEYWORDS)(
     named(_product, "matmul_wgmma_single", stages=6, split=1)
 )
-matmul_wgmma_split_tall = specialize(TEMPLATE, when=fastest("matmul_wgmma_split_tall"), **KEYWORDS)(
+matmul_wgmma_split_tall = specialize(TEMPLATE, when=fastest("matmul_wgmma_split_tall", TIMES), **KEYWORDS)(
     named(_product, "matmul_wgmma_split_tall", tile_m=128, stages=7)
 )
-matmul_wgmma_split_deep = specialize(TEMPLATE, when=fastest("matmul_wgmma_split_deep"), **KEYWORDS)(
+matmul_wgmma_split_deep = specialize(TEMPLATE, when=fastest("matmul_wgmma_split_deep", TIMES), **KEYWORDS)(
     named(_product, "matmul_wgmma_split_deep", tile_m=128, tile_n=128, stages=5, split=4)
 )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-__all__ = ["TILES_AND_K", "TIMES", "Time", "fastest"]
+__all__ = ["TILES_AND_K", "TIMES", "Time"]
 
 
 class Time(NamedTuple):
@@ -39,7 +39,6 @@ class Time(NamedTuple):
 
 # Fitted to what 62 products took on an H200, see docs/decisions/0047. Of clusters of four 30 run at once, not 33.
 TIMES = {
-    "matmul_wgmma": Time(128, 128, 1, 132, 2600, 120, 367),
     "matmul_wgmma_wide": Time(128, 192, 1, 132, 3800, 30, 548),
     "matmul_wgmma_flat": Time(64, 192, 1, 132, 2600, 80, 295),
     "matmul_wgmma_small": Time(64, 128, 1, 132, 2300, 110, 206),
@@ -47,11 +46,7 @@ TIMES = {
     "matmul_wgmma_split": Time(64, 64, 2, 66, 300, 2690, 245),
     "matmul_wgmma_split_tall": Time(128, 64, 2, 66, 200, 3230, 280),
     "matmul_wgmma_split_deep": Time(128, 128, 4, 30, 1000, 4700, 331),
+    "matmul_wgmma": Time(128, 128, 1, 132, 2600, 120, 367),
 }
 TILES_AND_K = ("cdiv(M, 64)", "cdiv(N, 64)", "K")
 """What a tile that was measured is kept for: how many there are of the smallest decides, and K by powers of two."""
-
-
-def fastest(name: str) -> str:
-    """The condition that the tile of that function takes no longer than all others."""
-    return f"{TIMES[name]} <= min({', '.join(str(time) for other, time in TIMES.items() if other != name)})"
