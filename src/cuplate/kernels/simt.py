@@ -102,7 +102,10 @@ BY_FOUR = ("vec == 4", "N % 4 == 0", "b.order == 'C'", "b.aligned(16)", "out.ali
 PLAIN: Any = {"grid": TILES, "require": ("split == 0 and wave == 0",)}
 SPLIT: Any = {
     "grid": f"{TILES} * {PARTS}",
-    "scratch": {"sums": ("float32", f"{TILES} * {PARTS} * tile_m * tile_n"), "done": ("uint32", TILES)},
+    "scratch": {
+        "sums": ("float32", f"{TILES} * {PARTS} * tile_m * tile_n if {PARTS} > 1 else 0"),
+        "done": ("uint32", TILES),
+    },
     "zeroed": "done",
     "require": ("split > 0 and wave == 0",),
 }
