@@ -13,6 +13,7 @@ from cuplate.kernels import (
     fused_elementwise,
     histogram,
     inclusive_scan,
+    inclusive_scan_large,
     layer_norm,
     rms_norm,
     row_argmax,
@@ -169,14 +170,33 @@ def test_inclusive_scan(n: int, dtype: str) -> None:
     x = np.random.default_rng(14).integers(-9, 10, n) if dtype == "int32" else normal(n, 15) / 8
     x = x.astype(dtype)
     small = {"threads": 128, "items": 8}
-    for values, parameters in ((x, {}), (x, small), (x[1:], small)):
+    calls: list[tuple[Any, Any, dict[str, Any]]] = [
+        (inclusive_scan, x, {}),
+        (inclusive_scan, x, small),
+        (inclusive_scan, x[1:], small),
+    ]
+    for function, values, parameters in calls:
         out = poisoned(values.shape, dtype)
-        inclusive_scan(values, out=out, **parameters)
+        function(values, out=out, **parameters)
         wanted = np.cumsum(values.astype(np.float64))
         if dtype == "int32":
             np.testing.assert_array_equal(out, wanted)
         else:
             agree(out, wanted, 16, 1 + float(np.abs(values.astype(np.float64)).sum()) ** 0.75)
+
+
+def test_long_arrays_are_scanned_by_large_tiles() -> None:
+    """Two whole ones and a ragged one behind the loop; and what runs arrays of which length."""
+    x = np.random.default_rng(16).integers(-9, 10, 50_000).astype(np.int32)
+    np.testing.assert_array_equal(inclusive_scan_large(x), np.cumsum(x, dtype=np.int32))
+    for n, given, name in (
+        (2**19 - 1, {}, "inclusive_scan_small"),
+        (2**19, {}, "inclusive_scan"),
+        (2**25 - 1, {}, "inclusive_scan"),
+        (2**25, {}, "inclusive_scan_large"),
+        (2**25, {"items": 16}, "inclusive_scan"),
+    ):
+        assert inclusive_scan.inspect(ArraySpec((n,)), arch="sm_90", **given).variant == name
 
 
 @specialize(

@@ -13,6 +13,8 @@ from cuplate.kernels import (
     fused_elementwise,
     histogram,
     inclusive_scan,
+    inclusive_scan_large,
+    inclusive_scan_small,
     layer_norm,
     matmul_epilogue,
     matmul_mma,
@@ -89,7 +91,8 @@ def memory_bound() -> list[Compiled]:
         )
         made += [Compiled(f, arrays, {}) for f, arrays in rows]  # held at twice as many elements a thread
         made += [Compiled(fused_elementwise, (x, w, w, x), {"activation": a}) for a in ("gelu", "silu")]
-        made.append(Compiled(inclusive_scan, (ArraySpec((2**28,), dtype),), {}))
+        scans = (inclusive_scan_large, inclusive_scan, inclusive_scan_small)
+        made += [Compiled(f, (ArraySpec((2**24,), dtype),), {}) for f in scans]
     made += [Compiled(transpose, (ArraySpec((4096, 8192), d),), {}) for d in ("int8", "float16", "float32", "float64")]
     made += [Compiled(histogram, (ArraySpec((2**28,), d),), {}) for d in ("uint8", "int32", "int64")]
     return made

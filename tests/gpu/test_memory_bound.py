@@ -12,6 +12,8 @@ from cuplate.kernels import (
     fused_elementwise,
     histogram,
     inclusive_scan,
+    inclusive_scan_large,
+    inclusive_scan_small,
     layer_norm,
     rms_norm,
     row_argmax,
@@ -170,15 +172,17 @@ def test_transpose_is_exact(shape: tuple[int, int], dtype: str) -> None:
         assert bool((out == a.T).all())
 
 
-@pytest.mark.parametrize("n", [0, 1, 31, 8191, 8192, 8193, 100_000, 5_000_001, 2**27 + 5])
+@pytest.mark.parametrize("n", [0, 1, 31, 8191, 8192, 8193, 24_576, 73_729, 5_000_001, 2**27 + 5])
 def test_inclusive_scan(n: int) -> None:
     """Integers exactly and floats closely, tiles of several sizes, aligned or not, many times over."""
     x = cupy.random.default_rng(10).integers(-50, 50, n, dtype=cupy.int32)
     wanted = cupy.cumsum(x, dtype=cupy.int64).astype(cupy.int32)
-    for threads, items in ((512, 32), (128, 8), (256, 32), (512, 16)):
+    sizes = [{"threads": t, "items": i} for t, i in ((512, 32), (128, 8), (256, 32), (512, 16))]
+    given: list[tuple[Any, dict[str, Any]]] = [(inclusive_scan, size) for size in sizes]
+    for function, parameters in (*given, (inclusive_scan_large, {}), (inclusive_scan_small, {})):
         for _ in range(3):
             out = poisoned(n, cupy.int32)
-            assert bool((inclusive_scan(x, threads=threads, items=items, out=out) == wanted).all())
+            assert bool((function(x, out=out, **parameters) == wanted).all())
     if n > 1:
         assert bool((inclusive_scan(x[1:]) == wanted[1:] - x[0]).all())
     for dtype in ("float32", "float16"):

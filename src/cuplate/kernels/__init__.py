@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from cuplate.kernels.mma import matmul_mma, matmul_mma_ragged
     from cuplate.kernels.moves import transpose
     from cuplate.kernels.rows import layer_norm, rms_norm, row_argmax, row_reduce, softmax
-    from cuplate.kernels.scan import inclusive_scan
+    from cuplate.kernels.scan import inclusive_scan, inclusive_scan_large, inclusive_scan_small
     from cuplate.kernels.simt import (
         matmul_simt,
         matmul_simt_balanced,
@@ -45,6 +45,8 @@ __all__ = [
     "fused_elementwise",
     "histogram",
     "inclusive_scan",
+    "inclusive_scan_large",
+    "inclusive_scan_small",
     "layer_norm",
     "matmul_epilogue",
     "matmul_mma",
@@ -84,6 +86,8 @@ _HOMES = {
     "fused_elementwise": "cuplate.kernels.elementwise",
     "histogram": "cuplate.kernels.counts",
     "inclusive_scan": "cuplate.kernels.scan",
+    "inclusive_scan_large": "cuplate.kernels.scan",
+    "inclusive_scan_small": "cuplate.kernels.scan",
     "layer_norm": "cuplate.kernels.rows",
     "matmul_epilogue": "cuplate.kernels.matmul",
     "matmul_mma": "cuplate.kernels.mma",

@@ -10,24 +10,52 @@ from cuplate.kernels.families import RealOrInt32
 from cuplate.specialize import specialize
 from cuplate.typing import Array
 
-__all__ = ["inclusive_scan"]
+__all__ = ["inclusive_scan", "inclusive_scan_large", "inclusive_scan_small"]
 
-_TILES = "max(1, cdiv(N, threads * items))"
+
+def _keywords(threads: str | int, items: str | int) -> Any:
+    tiles = f"max(1, cdiv(N, {threads} * {items}))"
+    return {
+        "grid": f"min({tiles}, sm_count * (1024 // {threads} // (2 if {items} >= 32 else 1)))",
+        "block": threads,
+        "shared_bytes": f"{threads} * {items} * x.itemsize if arch >= 80 else 0",
+        "scratch": {"state": ("uint64", f"1 + {tiles}")},
+        "zeroed": "state",
+    }
+
+
+LARGE = "(32 if x.itemsize == 2 else 48 if 80 <= arch < 100 else 40)"  # as the template says
+
+
+# Measured on an H200, see docs/decisions/0048: large tiles have fewer waits, small ones reach every multiprocessor.
+@specialize("inclusive_scan_small.cu.j2", when="N < 2**19", **_keywords(256, 16))
+def inclusive_scan_small(
+    x: RealOrInt32[Array, " N"], *, out: RealOrInt32[Array, " N"] | None = None, stream: Any = None
+) -> RealOrInt32[Array, " N"]:
+    """Return what `inclusive_scan` does, by tiles of 4096 elements: the fastest below 2**19."""
+    v: Any = x
+    return cast("Array", np.cumsum(v))
+
+
+@specialize("inclusive_scan_large.cu.j2", when="N >= 2**25", **_keywords(512, LARGE))
+def inclusive_scan_large(
+    x: RealOrInt32[Array, " N"], *, out: RealOrInt32[Array, " N"] | None = None, stream: Any = None
+) -> RealOrInt32[Array, " N"]:
+    """Return what `inclusive_scan` does, by tiles of 24,576 elements (in 16 bits 16,384): the fastest from 2**25 on."""
+    v: Any = x
+    return cast("Array", np.cumsum(v))
 
 
 @specialize(
     "inclusive_scan.cu.j2",
-    grid=f"min({_TILES}, sm_count * (1024 // threads // (2 if items == 32 else 1)))",
-    block="threads",
-    shared_bytes="threads * items * x.itemsize if arch >= 80 else 0",
-    scratch={"state": ("uint64", f"1 + {_TILES}")},
-    zeroed="state",
+    variants=(inclusive_scan_small, inclusive_scan_large),
+    **_keywords("threads", "items"),
 )
 def inclusive_scan(
     x: RealOrInt32[Array, " N"],
     *,
     threads: Literal[128, 256, 512] = 512,
-    items: Literal[8, 16, 32] = 32,
+    items: Literal[8, 16, 32, 48] = 16,
     out: RealOrInt32[Array, " N"] | None = None,
     stream: Any = None,
 ) -> RealOrInt32[Array, " N"]:
@@ -36,10 +64,11 @@ def inclusive_scan(
     Parameters
     ----------
     x : float32, float16, bfloat16 or int32, shape (N,)
-    threads : {512, 128, 256}
+    threads : {128, 256, 512}
         Threads of a block.
-    items : {32, 8, 16}
-        Elements of a tile that a thread holds; a block takes tiles of ``threads * items`` elements.
+    items : {8, 16, 32, 48}
+        Elements of a tile that a thread holds; a block takes tiles of ``threads * items`` elements. Where neither is
+        given, short and long arrays run `inclusive_scan_small` and `inclusive_scan_large`.
     out : dtype of `x`, shape (N,), optional
         Where the result goes; allocated when None.
     stream : stream, optional
