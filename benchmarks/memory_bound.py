@@ -105,7 +105,13 @@ def main() -> int:
         bench.shares("M1", [case for c in columns for case in make(bench, c)], 0.90, 0.95)
     bench.shares("M2", reductions(bench), 0.92, 0.96)
     bench.shares("M3", [transposes(bench)], 0.88, 0.93)
-    bench.shares("M4", [scans(bench)], 0.85, 0.92)
+    bench.shares("M4", [scans(bench, 28)], 0.85, 0.92)
+    for power in (22, 24):  # tiles of another size
+        case = scans(bench, power)
+        times = bench.run(case)
+        for peer in times.keys() - {OURS, COPY}:
+            found = ratio(times[OURS], times[peer])
+            result.goals.append(Goal(f"{case.name}: {OURS} / {peer}", found.worse, 1.0, stretch=True))
     chain(bench)
     bench.shares("", [histograms(bench, skewed) for skewed in (False, True)])
     return result.finish(options)
@@ -322,14 +328,14 @@ def transposes(bench: Bench) -> Case:
     return Case("transpose 8192 x 8192", calls, copying(bench, x), lambda got: (got, x.T), 0)
 
 
-def scans(bench: Bench) -> Case:
-    x, _ = rows_of(bench, 8192)
-    x = bench.normal(2**28, dtype=bench.cupy.float32)
+def scans(bench: Bench, power: int) -> Case:
+    bench.cupy.get_default_memory_pool().free_all_blocks()
+    x = bench.normal(2**power, dtype=bench.cupy.float32)
     out = bench.cupy.full_like(x, bench.cupy.nan)
     calls = {OURS: lambda: inclusive_scan(x, out=out), "CuPy": lambda: bench.cupy.cumsum(x)}
     calls |= bench.torch_calls("cumsum", lambda t: t.cumsum(0), x, compiled=False)
     whole = bench.cupy.cumsum(x.astype("float64"))
-    return Case("inclusive_scan 2^28", calls, copying(bench, x), lambda got: (got, whole), 1e-4)
+    return Case(f"inclusive_scan 2^{power}", calls, copying(bench, x), lambda got: (got, whole), 1e-4)
 
 
 def chain(bench: Bench) -> None:
