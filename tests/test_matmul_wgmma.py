@@ -245,7 +245,7 @@ def test_the_source_includes_nothing() -> None:
         ((256, 16384, 1022), "C", "matmul_mma_ragged"),
         ((8192, 8192, 8190), "C", "matmul_mma_ragged"),  # rows of b that are no multiple of 16 bytes
         ((8192, 8190, 8192), "C", "matmul_mma_ragged"),
-        ((8192, 8192, 8190), "F", "matmul_mma"),  # rows of out
+        ((8192, 8192, 8190), "F", "matmul_mma_tma"),  # rows of out
         ((64, 0, 64), "C", "matmul_mma"),
     ],
     ids=str,
@@ -254,8 +254,10 @@ def test_the_tile_follows_from_the_shape(shape: tuple[int, int, int], order: str
     """What was the fastest on an H200, or close to it; and what has no tensor map is left to others."""
     described: Any = matmul_epilogue.inspect.__self__._described  # type: ignore[attr-defined]
     assert described(arrays(*shape, order), {}, "sm_90").chosen.name == variant
-    older = variant if "mma" in variant[:10] else "matmul_mma"
+    older = variant if variant == "matmul_mma_ragged" else "matmul_mma"
     assert described(arrays(*shape, order), {}, "sm_80").chosen.name == older
+    newer = older if "ragged" in variant or shape[1] == 0 else "matmul_mma_tma"
+    assert described(arrays(*shape, order), {}, "sm_120").chosen.name == newer
     assert described(arrays(*shape, order), {"tile": 16}, "sm_90").chosen.name == "matmul_epilogue"
 
 

@@ -19,6 +19,7 @@ from cuplate.kernels import (
     matmul_epilogue,
     matmul_mma,
     matmul_mma_ragged,
+    matmul_mma_tma,
     matmul_simt,
     matmul_simt_balanced,
     matmul_simt_medium,
@@ -146,6 +147,9 @@ def products() -> list[Compiled]:
     made.append(Compiled(matmul_mma, product("bfloat16", "F"), {"relu": True}, ("sm_80", "sm_90")))
     made.append(Compiled(matmul_mma, product("float16"), {"epilogue": "gelu"}, ("sm_80",)))
     made.append(Compiled(matmul_mma_ragged, product("bfloat16", "F"), {"relu": True}))
+    for order in ("C", "F"):
+        made.append(Compiled(matmul_mma_tma, product("bfloat16", order), {"relu": True}, ("sm_90", "sm_100", "sm_120")))
+    made.append(Compiled(matmul_mma_tma, product("float16", more=True), {"epilogue": "gelu"}, ("sm_120",)))
     made += [Compiled(f, product("bfloat16"), {"relu": True, **given}, ("sm_90a",)) for f, given in WGMMA]
     made.append(Compiled(matmul_wgmma_wide, product("float16", "F"), {"epilogue": "gelu"}, ("sm_90a",)))
     made.append(Compiled(matmul_epilogue, product("bfloat16", "F", more=True), {"tile": 16}, ("sm_90",)))

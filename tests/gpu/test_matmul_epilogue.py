@@ -32,7 +32,7 @@ CASES = [
     ("bfloat16", "C", (1500, 72, 1032), "matmul_wgmma_small"),
     ("bfloat16", "F", (2041, 72, 2040), "matmul_wgmma"),
     ("bfloat16", "C", (2056, 264, 1032), "matmul_wgmma_flat"),
-    ("bfloat16", "F", (1000, 72, 1034), "matmul_mma"),
+    ("bfloat16", "F", (1000, 72, 1034), "matmul_mma_tma"),
     ("bfloat16", "C", (37, 29, 53), "matmul_mma_ragged"),
     ("float16", "C", (3000, 1000, 3072), "matmul_wgmma_wide"),
     ("float16", "F", (129, 65, 131), "matmul_mma_ragged"),
@@ -237,7 +237,7 @@ def test_an_output_may_begin_anywhere(torch: Any, launches: list[Event]) -> None
     """Aligned ones and others by turns: each has its kernel."""
     arrays = drawn(torch, "bfloat16", "C", (520, 72, 2056), {})
     memory = torch.empty(520 * 2056 + 64, device="cuda", dtype=torch.bfloat16)
-    for offset, variant in ((0, "matmul_wgmma_flat"), (2, "matmul_mma"), (1, "matmul_mma_ragged")) * 2:
+    for offset, variant in ((0, "matmul_wgmma_flat"), (2, "matmul_mma_tma"), (1, "matmul_mma_ragged")) * 2:
         out = memory[offset : offset + 520 * 2056].view(520, 2056)
         out.fill_(float("nan"))
         assert matmul_epilogue(**arrays, out=out) is out
@@ -266,7 +266,7 @@ def test_residuals_of_other_layouts(torch: Any, launches: list[Event]) -> None:
     assert launches[-1].detail["variant"].startswith("matmul_wgmma")
     arrays["residual"] = whole.view(-1)[1 : 520 * 2056 + 1].view(520, 2056)
     assert_right(torch, matmul_epilogue(**arrays), arrays, {})
-    assert launches[-1].detail["variant"] == "matmul_mma"
+    assert launches[-1].detail["variant"] == "matmul_mma_tma"
     arrays["residual"] = torch.randn(2056, 520, device="cuda").bfloat16().T
     with pytest.raises(LayoutError, match="residual"):
         matmul_epilogue(**arrays)

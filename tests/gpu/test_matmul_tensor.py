@@ -12,6 +12,7 @@ from cuplate.kernels import (
     matmul_epilogue,
     matmul_mma,
     matmul_mma_ragged,
+    matmul_mma_tma,
     matmul_wgmma,
     matmul_wgmma_flat,
     matmul_wgmma_small,
@@ -45,6 +46,11 @@ MMA: list[tuple[Any, dict[str, Any]]] = [
     (matmul_mma, {}), (matmul_mma, {"tile_n": 256, "tile_k": 32, "stages": 3}),
     (matmul_mma, {"tile_m": 64, "tile_n": 64, "warp_m": 32, "warp_n": 32, "tile_k": 64, "stages": 2}),
 ]  # fmt: skip
+TMA: list[tuple[Any, dict[str, Any]]] = [
+    (matmul_mma_tma, {}), (matmul_mma_tma, {"tile_n": 256, "stages": 4, "group_m": 4}),
+    (matmul_mma_tma, {"tile_m": 64, "tile_n": 64, "warp_m": 32, "stages": 2}),
+]  # fmt: skip
+MAPPED = [(matmul_mma_tma, {})] if CAPABILITY >= 90 else []
 # M, K, N: both sides of a tile's edges, one row, K below and above the ring and no multiple of its depth.
 SHAPES = [
     (128, 64, 128), (256, 256, 256), (1, 8, 8), (129, 72, 520), (200, 136, 264), (127, 8, 192), (1000, 1000, 1000),
@@ -153,7 +159,7 @@ def test_wgmma_is_right(torch: Any, case: Any, order: str, shape: tuple[int, int
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 @pytest.mark.parametrize("order", ["C", "F"])
-@pytest.mark.parametrize("case", MMA, ids=ids)
+@pytest.mark.parametrize("case", [*MMA, *(TMA if CAPABILITY >= 90 else [])], ids=ids)
 def test_mma_is_right(torch: Any, case: Any, order: str, shape: tuple[int, int, int]) -> None:
     """Every tile, both orders of `b`."""
     run(torch, case, shape, order)
@@ -169,7 +175,7 @@ def test_any_shape_is_right(torch: Any, order: str, shape: tuple[int, int, int])
 
 def families() -> list[Any]:
     """One of each text."""
-    return [(matmul_mma, {}), (matmul_mma_ragged, {})] + (
+    return [(matmul_mma, {}), (matmul_mma_ragged, {}), *MAPPED] + (
         [(matmul_wgmma, {}), (matmul_wgmma_wide, {}), (matmul_wgmma_split, {})] if CAPABILITY == 90 else []
     )
 
@@ -204,13 +210,13 @@ def test_arrays_within_others(torch: Any) -> None:
     for function, _ in families():
         a, wide, _ = inputs(torch, (200, 64, 136), offset=8)
         assert_right(torch, function(a, wide), a, wide)
-        if function in (matmul_wgmma, matmul_wgmma_wide, matmul_wgmma_split):
+        if function in (matmul_wgmma, matmul_wgmma_wide, matmul_wgmma_split, matmul_mma_tma):
             padded = whole[7:207, 16:144]
             assert_right(torch, function(padded, b), padded, b)
             with pytest.raises(LayoutError, match="no multiple of 16"):
                 function(*inputs(torch, (200, 64, 136), offset=1))
             out, _ = poisoned(torch, 200, 136, offset=1)
-            mapped = function is not matmul_wgmma_split
+            mapped = function not in (matmul_wgmma_split, matmul_mma_tma)
             error = LayoutError if mapped else ParameterError
             with pytest.raises(error, match="'out' is read through a tensor map" if mapped else "aligned"):
                 function(a, wide, out=out)
@@ -231,9 +237,9 @@ def test_without_elements(torch: Any) -> None:
     bias = torch.randn(64, device="cuda").bfloat16()
     a, b = torch.empty(32, 0, device="cuda").bfloat16(), torch.empty(0, 64, device="cuda").bfloat16()
     assert bool((matmul_mma(a, b, bias) == bias).all())
-    if CAPABILITY == 90:
+    for function in [matmul_wgmma] * (CAPABILITY == 90) + [matmul_mma_tma] * (CAPABILITY >= 90):
         with pytest.raises(LayoutError, match="without elements"):
-            matmul_wgmma(a, b, bias)
+            function(a, b, bias)
     for function, _ in families():
         assert function(a[:0].new_empty(0, 64), b.new_empty(64, 64)).shape == (0, 64)
 
@@ -241,7 +247,8 @@ def test_without_elements(torch: Any) -> None:
 @pytest.mark.parametrize("order", ["C", "F"])
 def test_it_repeats_to_the_bit(torch: Any, order: str) -> None:
     """A hundred times over poisoned memory: a tile that is read before it has come, or written over, would differ."""
-    cases = [*MMA[:2], (matmul_mma_ragged, {}), *([*WGMMA, *SPLIT] if CAPABILITY == 90 else [])]
+    cases = [*MMA[:2], (matmul_mma_ragged, {}), *(TMA[:2] if CAPABILITY >= 90 else [])]
+    cases += [*WGMMA, *SPLIT] if CAPABILITY == 90 else []
     for function, given in cases:
         a, b, bias = inputs(torch, (1000, 1032, 1096), order=order)
         first = function(a, b, bias, **given)
@@ -296,7 +303,7 @@ def test_cupys_arrays_take_it_too(torch: Any) -> None:
 
 def test_indices_pass_32_bits(torch: Any) -> None:
     """An output, and inputs, of more than 2**31 bytes: the far corners are right."""
-    cases = [(matmul_mma, {}), (matmul_mma_ragged, {})]
+    cases = [(matmul_mma, {}), (matmul_mma_ragged, {}), *MAPPED]
     cases += (
         [(matmul_wgmma_wide, {}), (matmul_wgmma, COOPERATIVE), (matmul_wgmma_split, {})] if CAPABILITY == 90 else []
     )

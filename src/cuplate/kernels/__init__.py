@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from cuplate.kernels.counts import histogram
     from cuplate.kernels.elementwise import fused_elementwise
     from cuplate.kernels.matmul import matmul_epilogue
-    from cuplate.kernels.mma import matmul_mma, matmul_mma_ragged
+    from cuplate.kernels.mma import matmul_mma, matmul_mma_ragged, matmul_mma_tma
     from cuplate.kernels.moves import transpose
     from cuplate.kernels.rows import layer_norm, rms_norm, row_argmax, row_reduce, softmax
     from cuplate.kernels.scan import inclusive_scan, inclusive_scan_large, inclusive_scan_small
@@ -51,6 +51,7 @@ __all__ = [
     "matmul_epilogue",
     "matmul_mma",
     "matmul_mma_ragged",
+    "matmul_mma_tma",
     "matmul_simt",
     "matmul_simt_balanced",
     "matmul_simt_medium",
@@ -92,6 +93,7 @@ _HOMES = {
     "matmul_epilogue": "cuplate.kernels.matmul",
     "matmul_mma": "cuplate.kernels.mma",
     "matmul_mma_ragged": "cuplate.kernels.mma",
+    "matmul_mma_tma": "cuplate.kernels.mma",
     "matmul_simt": "cuplate.kernels.simt",
     "matmul_simt_balanced": "cuplate.kernels.simt",
     "matmul_simt_medium": "cuplate.kernels.simt",

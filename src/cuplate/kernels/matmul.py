@@ -8,7 +8,7 @@ from jaxtyping import Float32
 
 from cuplate.kernels.epilogues import EPILOGUE_REQUIRE, Activation, Expression, finish
 from cuplate.kernels.families import Real
-from cuplate.kernels.mma import matmul_mma, matmul_mma_ragged
+from cuplate.kernels.mma import matmul_mma, matmul_mma_ragged, matmul_mma_tma
 from cuplate.kernels.simt import (
     matmul_simt,
     matmul_simt_balanced,
@@ -61,6 +61,7 @@ __all__ = ["matmul_epilogue"]
         matmul_wgmma_split_tall,
         matmul_wgmma_split_deep,
         matmul_wgmma,
+        matmul_mma_tma,
         matmul_mma,
         matmul_mma_ragged,
         matmul_split_wide,
