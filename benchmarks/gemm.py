@@ -3,8 +3,8 @@
 Random normal data, several sets of it by turns; every contender is compared with float64 before it is timed. TF32 is
 off everywhere. `_addmm_activation` is cuBLASLt's own fused bias and ReLU, the fair opponent; `torch.mm` is its product
 alone, and CuPy the product and two passes over it. What is timed is `matmul_epilogue`, which chooses its kernel, and
-`matmul_mma` by its name; in float32 its `precision` too, with the errors of all. Every epilogue is timed against the
-plain product.
+`matmul_mma` and `matmul_mma_tma` by their names; in float32 its `precision` too, with the errors of all. Every epilogue
+is timed against the plain product.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from measuring import (
     time_events,
 )
 
-from cuplate.kernels import matmul_epilogue, matmul_mma
+from cuplate.kernels import matmul_epilogue, matmul_mma, matmul_mma_tma
 
 OURS = "cuplate"
 SEED = "cuplate, tile=16"
@@ -45,7 +45,7 @@ Call = Callable[[], Any]
 # How many times as fast as cuBLAS in float32, and the relative error in 1e-6.
 SPLIT: dict[Any, tuple[float, float]] = {"bf16x3": (5.0, 8.0), "bf16x6": (2.3, 2.0)}
 
-MMA, PLAIN = "cuplate mma", "cuplate, no epilogue"
+MMA, TMA, PLAIN = "cuplate mma", "cuplate mma tma", "cuplate, no epilogue"
 AGAIN, UNFUSED = f"{LT}, again", "torch relu(addmm)"
 # M, N, K and what the fused product of cuBLASLt takes, at most and at best, for ours.
 TENSOR = {
@@ -226,6 +226,8 @@ def prepare_tensor(torch: Any, shape: tuple[int, int, int]) -> dict[str, Call]:
         UNFUSED: of(lambda a, b, bias: torch.relu(torch.addmm(bias, a, b))),
         MMA: of(lambda a, b, bias: matmul_mma(a, b, bias, relu=True, out=out)),
     }
+    if torch.cuda.get_device_capability() >= (9, 0):
+        calls[TMA] = of(lambda a, b, bias: matmul_mma_tma(a, b, bias, relu=True, out=out))
     calls[OURS] = of(lambda a, b, bias: matmul_epilogue(a, b, bias, relu=True, out=out))
     calls[PLAIN] = of(lambda a, b, bias: matmul_epilogue(a, b, out=out))
     plain = (MM, PLAIN)
@@ -277,7 +279,7 @@ def tensor_product(
     """One shape and its goals: G1 to G3 against the fused peer, G8 for mma.sync."""
     times = time_tensor(result, torch, shape, rounds)
     name = " x ".join(map(str, shape)) + " bfloat16"
-    wanted = [(MMA, LT, 1 / 0.56, False), (MMA, LT, 1 / 0.62, True)]
+    wanted = [(ours, LT, 1 / part, part > 0.56) for ours in (MMA, TMA) if ours in times for part in (0.56, 0.62)]
     if torch.cuda.get_device_capability() == (9, 0):
         wanted += [(OURS, LT, goals[0], False), (OURS, LT, goals[1], True), (OURS, UNFUSED, 1.0, False)]
     for ours, peer, limit, stretch in wanted:
