@@ -25,6 +25,7 @@ COLUMNS = (LARGE[0], ArraySpec((4096, 4096), "bfloat16", strides=(1, 4096)), LAR
 SHARED = "extern __shared__ __align__(128) unsigned char memory[];"
 EMULATED = {
     "copy16": SHARED + "*(uint4*)(memory + to) = valid ? *(const uint4*)from : make_uint4(0, 0, 0, 0);",
+    "elected": "return (threadIdx.x & 31) == 0;",
     "fetch": SHARED
     + """
     unsigned* const r[4] = { &r0, &r1, &r2, &r3};
@@ -96,12 +97,12 @@ def without_ptx(name: str = "matmul_mma") -> str:
     )
     for function, body in EMULATED.items():
         text, n = re.subn(
-            rf"(void|unsigned) {function}\(([^{{}}]*?)\)\n\{{.*?\n\}}\n",
+            rf"(void|unsigned|bool) {function}\(([^{{}}]*?)\)\n\{{.*?\n\}}\n",
             lambda m, function=function, body=body: f"{m[1]} {function}({m[2]})\n{{\n{body}\n}}\n",
             text,
             flags=re.DOTALL,
         )
-        assert n == (function != "copy16" or name == "matmul_mma"), function
+        assert n == (function in text), function
     text = re.sub(
         r'asm volatile\("st\.shared\.v4.*?"memory"\);',
         SHARED + "*(uint4*)(memory + to) = *(uint4*)word;",
