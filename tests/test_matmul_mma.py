@@ -109,7 +109,8 @@ def without_ptx(name: str = "matmul_mma") -> str:
         text,
         flags=re.DOTALL,
     )
-    text = re.sub(r'asm volatile\("(cp\.async\.\w+_group|fence|prefetch)[^;]*;"[^;]*\);', "", text)
+    text = re.sub(r'asm volatile\("(cp\.async\.\w+_group|fence)[^;]*;" ::: "memory"\);', "", text)
+    text = re.sub(r"prefetch\(&\{\{ \w \}\}\);", "", text)
     text = text.replace("(unsigned)__cvta_generic_to_shared(memory)", "0u")
     text = text.replace("__forceinline__", "__noinline__")  # or a host compiler takes half a minute for each
     # The last step fetches ahead of what was copied, and uses nothing of it: whatever it did use would be NaN.
