@@ -262,7 +262,7 @@ def test_it_repeats_to_the_bit(torch: Any, order: str) -> None:
 @pytest.mark.skipif(CAPABILITY < 90, reason="tensor maps are of sm_90 and later")
 @pytest.mark.parametrize("case", TMA, ids=ids)
 def test_no_copy_overtakes_a_fetch(torch: Any, case: Any) -> None:
-    """Many blocks and a deep K, where fetches wait in a queue: a copy that did not wait for them was seen in one of ten."""
+    """Many blocks and a deep K, where fetches wait in a queue: a copy that does not wait for them shows here."""
     function, given = case
     a, b, bias = inputs(torch, (4096, 4096, 4096))
     first = function(a, b, bias, **given)
