@@ -60,7 +60,7 @@ def test_the_receipt_is_a_page_that_one_can_read() -> None:
     )
     assert [line.split()[0] for line in lines[1:]] == [
         "key", "cache", "arch", "options", "kernel", "registers", "shared", "block", "grid",
-        *["not"] * len(again.passed_over),
+        *["not"] * len({reason for _, reason in again.passed_over}),
     ]  # fmt: skip
     assert lines[1] == f"  key        {again.key}" and re.fullmatch("[0-9a-f]{64}", again.key)
     assert re.fullmatch(r"  cache      HIT \(disk\), look-up \d+\.\d\d ms", lines[2])
@@ -70,7 +70,9 @@ def test_the_receipt_is_a_page_that_one_can_read() -> None:
     assert re.fullmatch(r"  registers  \d+ a thread, 0 \+ 0 bytes spilled", lines[6])
     assert lines[7] == "  shared     2048 bytes static + 0 bytes dynamic"
     assert lines[8] == "  block      (16, 16, 1) = 256 threads" and lines[9] == "  grid       (9, 5, 1)"
-    assert lines[10].startswith("  not taken  matmul_simt_balanced: '") and lines[10].endswith("' does not hold")
+    assert lines[10].startswith("  not taken  matmul_simt_balanced: '") and lines[10].endswith(" ...' does not hold")
+    assert max(map(len, lines[10:16])) < 150 < len(again.passed_over[0][1])  # a model of times: whole only over there
+    assert lines[-1].startswith("  not taken  matmul_split_wide, matmul_split_small, matmul_split: precision = None")
 
 
 def test_dtypes_and_an_architecture_are_enough() -> None:

@@ -21,6 +21,8 @@ _ORIGINS = {
     "joined": "MISS (another thread compiled it)",
 }
 
+_LONGEST = 90  # characters of a condition that the receipt quotes; `passed_over` has it whole
+
 
 @dataclass(frozen=True, slots=True)
 class Report:
@@ -117,7 +119,10 @@ class Report:
         if self.variant != self.function:
             parameters = ", ".join(f"{name}={value!r}" for name, value in self.variant_parameters)
             rows.append(("variant", f"{self.variant}({parameters})"))
-        return [*rows, *(("not taken", f"{name}: {reason}") for name, reason in self.passed_over)]
+        against: dict[str, list[str]] = {}
+        for name, reason in self.passed_over:
+            against.setdefault(_cut(reason), []).append(name)
+        return [*rows, *(("not taken", f"{', '.join(names)}: {reason}") for reason, names in against.items())]
 
     def _tuned(self) -> list[tuple[str, str]]:
         """Where tuned parameters come from."""
@@ -151,3 +156,11 @@ class Report:
         cluster = f" in clusters of {self.grid.cluster}" if self.grid.cluster else ""
         folded = ", folded onto x" if self.grid.folded else ""
         return f"{self.grid.grid}{cluster}{folded}"
+
+
+def _cut(reason: str) -> str:
+    """A reason for a page: a model of times, as a condition, has a thousand characters and more."""
+    quoted, end, said = reason.rpartition("'")
+    if len(quoted) <= _LONGEST:
+        return reason
+    return f"{quoted[:_LONGEST].rstrip()} ...{end}{said}"
