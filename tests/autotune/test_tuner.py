@@ -351,6 +351,27 @@ def test_nothing_to_launch_is_nothing_to_measure(gpu: Gpu, bench: Bench) -> None
     assert not bench.log and not gpu.launches
 
 
+def test_a_sum_over_nothing_is_not_measured(gpu: Gpu, bench: Bench) -> None:
+    """It is launched, untuned; the next one that has something to sum is measured. An empty output beside one is none."""
+    text = """
+    extern "C" __global__ void {{ kernel }}({{ args }})
+    {
+        if (threadIdx.x < {{ M }}) out[threadIdx.x] = {{ tile }} * {{ K }};
+    }
+    """
+
+    @specialize(Inline(text), tiles={"M": "tile"}, block="tile")
+    def f(a: Float32[Array, "M K"], *, tile: Literal[16, 32, 64] = tune()) -> Float32[Array, " M"]:
+        raise NotImplementedError
+
+    f(gpu.array((5, 0)))
+    assert not bench.log and [n.parameters for n in gpu.launches] == ["tile=16"]
+    with pytest.raises(ArgumentError, match="nothing to tune"):
+        f.tune(gpu.array((5, 0)))
+    f(gpu.array((5, 1)))
+    assert bench.log and last(gpu) == "tile=32"
+
+
 # what is kept ---------------------------------------------------------------------------------------------------------
 
 

@@ -178,10 +178,15 @@ class Settler:
 
 
 def _is_empty(call: Call, chosen: Chosen) -> bool:
-    """Whether there is nothing to launch, whatever is chosen."""
-    sizes = [product(shape) for shape in chosen.solved.output_shapes.values()]
-    mutated = [call.arrays.get(name) for name in chosen.variants.binding.mutates]
-    return not any([*sizes, *(array.size for array in mutated if array is not None)])
+    """Whether there is nothing to measure: nothing that is written has an element, or something that is read has none.
+
+    Then nothing is launched, or it is over at once, whatever is chosen.
+    """
+    outputs, mutates = chosen.solved.output_shapes, chosen.variants.binding.mutates
+    sizes = {name: array.size for name, array in call.arrays.items() if array is not None}
+    written = [*map(product, outputs.values()), *(sizes[name] for name in mutates if name in sizes)]
+    read = [size for name, size in sizes.items() if name not in outputs and name not in mutates]
+    return not any(written) or not all(read)
 
 
 def _captured(gpu: Any, call: Call, stream: int) -> bool:
