@@ -12,13 +12,14 @@ import struct
 import sys
 import weakref
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
+from cuplate.backend.protocol import DeviceFacts
 from cuplate.grid import Grid, limits_for
 from cuplate.render import Source, render
 from cuplate.specialization import Specialization
@@ -26,6 +27,7 @@ from cuplate.template import Inline, read
 
 ARCH = "sm_90"
 ALIGNMENT = 256
+SM_COUNT = 132
 
 
 def rendered(text: str, entry: str = "k", **parameters: object) -> Source:
@@ -93,7 +95,7 @@ def _address(host: np.ndarray[Any, Any]) -> int:
 
 @dataclass
 class Note:
-    """One thing that the device was asked for, in order: ``"empty"``, ``"load"``, ``"zero"``, ``"launch"``."""
+    """One thing that the device was asked for, in order: ``"empty"``, ``"load"``, ``"zero"``, ``"launch"``, ...."""
 
     what: str
     device: int
@@ -160,6 +162,7 @@ class Gpu(ModuleType):
         self.streams: dict[int, Any] = {}
         self.loaded: weakref.WeakSet[Loaded] = weakref.WeakSet()
         self.threads_per_block = 1024
+        self.blocks_a_multiprocessor = 1  # that it holds of any kernel
         self._next_address = 0x7F00_0000_0000
 
     # what a test asks -------------------------------------------------------------------------------------------------
@@ -217,8 +220,7 @@ class Gpu(ModuleType):
 
     def device_facts(self, device: int) -> Any:
         """Every device is alike."""
-        limits = limits_for(ARCH)
-        return SimpleNamespace(arch=ARCH, limits=limits, name="double", sm_count=132)
+        return DeviceFacts(ARCH, replace(limits_for(ARCH), sm_count=SM_COUNT), "double")
 
     def load(self, cubin: Any, device: int) -> Loaded:
         """Record a load."""
@@ -233,6 +235,11 @@ class Gpu(ModuleType):
     def prepare(self, grid: Grid, loaded: Loaded) -> Grid:
         """The grid itself."""
         return grid
+
+    def resident_blocks(self, loaded: Loaded, grid: Grid) -> int:
+        """As many as a test says, and recorded."""
+        self.log.append(Note("resident", loaded.device, grid=grid, kernel=loaded.cubin.entry))
+        return self.blocks_a_multiprocessor * SM_COUNT
 
     def launch(self, stream: Any, config: Grid, kernel: Any, *values: int) -> None:
         """Record a launch, or raise `refuse`."""

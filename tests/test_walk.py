@@ -332,6 +332,45 @@ def test_a_grid_beyond_the_device_is_refused_b45(gpu: Gpu) -> None:
     assert len(gpu.launches) == 1
 
 
+def cooperative(grid: str) -> Any:
+    """Blocks that wait for each other by a count, which begins at zero."""
+
+    @specialize(
+        Inline(KERNEL % "atomicAdd(arrived, 1u); while (atomicAdd(arrived, 0u) < gridDim.x) {} if (x) out[0] = 1;"),
+        grid=grid,
+        cooperative=True,
+        scratch={"arrived": ("uint32", 1)},
+        zeroed="arrived",
+    )
+    def f(x: Float32[Array, " N"]) -> Float32[Array, " N"]:
+        raise NotImplementedError
+
+    return f
+
+
+def test_a_cooperative_grid_is_launched_as_one(gpu: Gpu) -> None:
+    """A block a multiprocessor, with its count zeroed before each launch; whether all fit is asked once a plan."""
+    f, x = cooperative("sm_count"), gpu.array(4)
+    f(x)
+    f(x)
+    first, second = gpu.launches
+    assert first.grid is not None and first.grid.grid == (132, 1, 1) and first.grid.cooperative
+    assert second.grid == first.grid and [note.grid for note in gpu.notes("resident")] == [first.grid]
+    assert [note.what for note in gpu.log if note.what in ("zero", "launch")] == ["zero", "launch"] * 2
+    assert [note.bytes for note in gpu.notes("zero")] == [4, 4]
+
+
+def test_a_cooperative_grid_that_cannot_be_resident_is_refused(gpu: Gpu) -> None:
+    """Before the launch, with what fits; the driver decides of the loaded kernel, so the next call asks it again."""
+    f, x = cooperative("sm_count + N"), gpu.array(1)
+    with pytest.raises(LaunchError, match="a cooperative grid of 133 blocks cannot be resident at once") as caught:
+        f(x)
+    assert "132 blocks of this kernel on this device" in str(caught.value) and gpu.launches == []
+    gpu.blocks_a_multiprocessor = 2
+    f(x)
+    assert len(gpu.launches) == 1
+
+
 def test_sizes_that_change_need_one_kernel_b57(gpu: Gpu) -> None:
     """B57: 100 batch sizes are one compile, one load, and no warning (warnings are errors here)."""
     before = cache.stats().compile.compiles
