@@ -546,11 +546,27 @@ def has_levels(x: Float32[Array, " N"], *, level: Literal[1, 2] | None = None) -
 
 def test_what_only_a_variant_could_do_is_refused_with_what_was_against_it() -> None:
     """Not with what lacks the parameter in any case, and not where it was not given."""
-    with pytest.raises(ParameterError, match="'level == None' does not hold") as caught:
+    with pytest.raises(ParameterError, match=r"has_levels: no variant that takes level = 2 runs this call\.") as caught:
         has_levels.inspect(ArraySpec((8,)), arch="sm_90", level=2)
     assert caught.value.passed_over == "levelled: 'x.aligned(512)' does not hold"
     assert "passed over levelled: " in str(caught.value)
     assert has_levels.inspect(ArraySpec((7,)), arch="sm_90").variant == "has_levels"
+
+
+def test_of_a_long_condition_its_values_are_told() -> None:
+    """Nobody reads a formula of a line and more; it is a comparison, so its two sides say it."""
+    long = " + ".join(f"{i} * N" for i in range(30))
+
+    def never(x: Float32[Array, " N"]) -> Float32[Array, " N"]:
+        raise NotImplementedError
+
+    def taken(x: Float32[Array, " N"]) -> Float32[Array, " N"]:
+        raise NotImplementedError
+
+    variants = [specialize(Inline(FILL % "0"), when=f"{long} <= min(N, 9)")(never)]
+    report = specialize(Inline(FILL % "0"), variants=variants)(taken).inspect(ArraySpec((10,)), arch="sm_90")
+    ((name, reason),) = report.passed_over
+    assert name == "never" and reason == f"{long[:60].rstrip() + ' ...'!r} does not hold: 4350 <= 9"
 
 
 def test_what_all_refuse_is_told_once_and_equal_reasons_together() -> None:

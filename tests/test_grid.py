@@ -54,6 +54,17 @@ def test_unknown_arch_is_never_guessed(arch: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("arch", "meant"),
+    [("sm90", "sm_90"), ("90a", "sm_90a"), ("9.0", "sm_90"), ("SM-120f", "sm_120f"), ("sm91", None), ("hopper", None)],
+)
+def test_another_spelling_of_an_arch_is_told(arch: str, meant: str | None) -> None:
+    """Where the number is a known one."""
+    with pytest.raises(ToolchainError) as caught:
+        limits_for(arch)
+    assert caught.value.try_ == meant
+
+
+@pytest.mark.parametrize(
     ("sizes", "grid"),
     [
         ([], (1, 1, 1)),

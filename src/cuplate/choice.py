@@ -6,7 +6,8 @@ Not to be confused with `cuplate.variants`, the renderings of one function.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Collection, Mapping, Sequence
+import re
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -47,8 +48,8 @@ class Chosen:
         Its own.
     solved : Solved
         Sizes and dtypes, as its annotations bind them.
-    passed_over : tuple of (str, str)
-        The variants that stood before it, and what was against each.
+    against : tuple of (str, callable)
+        The variants that stood before it; what was against each is said when it is asked for, as `passed_over`.
     candidates : tuple of tuple of (str, object)
         Where parameters of it are tuned and the caller gave none of them a value, or not all: every combination that
         ``require=`` allows, all parameters in each. `parameters` is one of them: what runs where nothing is measured.
@@ -57,7 +58,7 @@ class Chosen:
     variants: Variants
     parameters: tuple[tuple[str, Any], ...]
     solved: Solved
-    passed_over: tuple[tuple[str, str], ...] = ()
+    against: tuple[tuple[str, Callable[[], str]], ...] = ()
     candidates: tuple[tuple[tuple[str, Any], ...], ...] = ()
 
     @property
@@ -65,12 +66,21 @@ class Chosen:
         """Of the function that runs."""
         return self.variants.name
 
+    @property
+    def passed_over(self) -> tuple[tuple[str, str], ...]:
+        """The variants that stood before it, and what was against each."""
+        return tuple((name, reason()) for name, reason in self.against)
+
 
 _LACKS = "it has no parameter"
 
 
 class _PassedOver(Exception):
-    """A variant does not run this call; the text says why."""
+    """A variant does not run this call; `reason` is the text that says why, or makes it."""
+
+    def __init__(self, reason: str | Callable[[], str]) -> None:
+        super().__init__()
+        self.reason = reason if callable(reason) else reason.__str__
 
 
 class Choice:
@@ -149,12 +159,12 @@ class Choice:
         ExpressionError
             A condition cannot be computed for these sizes.
         """
-        passed: list[tuple[str, str]] = []
+        passed: list[tuple[str, Callable[[], str]]] = []
         for variants in self.others:
             try:
                 fit = _fit(variants.binding, call, self.own.binding.signature, arch, limits)
-            except _PassedOver as reason:
-                passed.append((variants.name, str(reason)))
+            except _PassedOver as against:
+                passed.append((variants.name, against.reason))
             else:
                 return Chosen(variants, fit.parameters, fit.solved, tuple(passed), fit.candidates)
         if self.others:
@@ -199,15 +209,19 @@ class Choice:
         A variant that lacks the parameter at issue is none that the caller meant, one that makes the same condition
         would refuse the call as well, and what was against all of them is said already.
         """
-        conditions = {v.name: {repr(c.text) for c in v.binding.require} for v in self.others}
+        condition: str | None = error.facts.get("_condition")
+        conditions = {v.name: {c.text for c in v.binding.require} for v in self.others}
         against: dict[str, list[str]] = {}
         for name, reason in chosen.passed_over:
-            if not _is_told(reason, error.summary) and not any(text in error.summary for text in conditions[name]):
+            if not _is_told(reason, error.summary) and condition not in conditions[name]:
                 against.setdefault(reason, []).append(name)
         if not against:
             return error
         told = "\n".join(f"{', '.join(names)}: {reason}" for reason, names in against.items())
-        return ParameterError(error.summary, function=error.function, **{**error.facts, "passed_over": told})
+        summary, facts = error.summary, {**error.facts, "passed_over": told}
+        if condition and re.fullmatch(r"\w+ == None", condition):  # what is left to the variants
+            summary, facts["given"] = f"no variant that takes {facts['given']} runs this call.", None
+        return ParameterError(summary, function=error.function, **facts)
 
 
 def _is_told(reason: str, summary: str) -> bool:
@@ -314,7 +328,7 @@ def _hold(condition: Expression, values: Mapping[str, object], *, partial: bool)
             raise
         raise _PassedOver(error.summary.rstrip(".")) from None
     if not holds:
-        raise _PassedOver(f"{condition.text!r} does not hold")
+        raise _PassedOver(lambda: condition.broken(values))
 
 
 # at decoration --------------------------------------------------------------------------------------------------------

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["DTYPES", "SAME_SIZE", "Dtype"]
+__all__ = ["DTYPES", "SAME_SIZE", "SPELLINGS", "Dtype"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +51,16 @@ DTYPES: dict[str, Dtype] = {
         Dtype("complex128", "double2", 16),
     )
 }
+
+SPELLINGS = {
+    "bf16": "bfloat16",
+    "half": "float16",
+    **{f"{prefix}{bits}": f"float{bits}" for prefix in ("f", "fp") for bits in (16, 32, 64)},
+    "float": "float32",
+    "single": "float32",
+    "double": "float64",
+}
+"""What elsewhere is the name of a dtype, and here is none: for hints."""
 
 SAME_SIZE = {
     "long long": ("long",),

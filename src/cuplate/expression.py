@@ -25,6 +25,7 @@ False for the CPU backend."""
 ARRAY_FACTS = ("itemsize", "ndim", "dtype", "order", "aligned", "stride")
 
 # Bounds that keep a typing mistake from hanging an import; no launch quantity comes near them.
+_LONG, _SHOWN = 120, 60  # of a condition: what nobody reads, and how much of it is shown then
 _MAX_BITS = 4096
 _MAX_CHARACTERS = 4096
 _MAX_DEPTH = 100
@@ -123,6 +124,18 @@ class Expression:
                 "arrays, or an ArraySpec with a shape" if unknown.args[0] not in DEVICE_FACTS else "arrays on a device"
             )
             raise self._error(f"{unknown.args[0]} has no value here", values, try_=hint) from None
+
+    def broken(self, values: _Values) -> str:
+        """That a condition does not hold, for a message; of a long comparison, which nobody reads, its two values."""
+        if len(self.text) <= _LONG:
+            return f"{self.text!r} does not hold"
+        told = f"{self.text[:_SHOWN].rstrip() + ' ...'!r} does not hold"
+        tree = self._tree
+        if not isinstance(tree, ast.Compare) or len(tree.ops) > 1 or isinstance(tree.ops[0], ast.In | ast.NotIn):
+            return told
+        sides = (str(ast.get_source_segment(self.text, side)) for side in (tree.left, tree.comparators[0]))
+        left, right = (_rebuild(side, [*self.names], [*self.arrays], self.function, self.where) for side in sides)
+        return f"{told}: {left.evaluate(values)} {_COMPARE[type(tree.ops[0])][0]} {right.evaluate(values)}"
 
     def integer(self, values: _Values) -> int:
         """The value for one call, which must be an int: no bool, no float.

@@ -92,7 +92,8 @@ def limits_for(arch: str) -> Limits:
     shared_kib = _SHARED_KIB.get(number, min((k for n, k in _SHARED_KIB.items() if n // 10 == number // 10), default=0))
     if not shared_kib:
         known = ", ".join(f"sm_{n}" for n in _SHARED_KIB)
-        near = f"sm_{arch}" if arch.isdigit() and int(arch) in _SHARED_KIB else None
+        meant = re.fullmatch(r"[a-z]*[ _-]?(\d+)\.?(\d?)([af]?)", arch.lower())  # sm90, 90, 9.0
+        near = f"sm_{meant[1]}{meant[2]}{meant[3]}" if meant and int(meant[1] + meant[2]) in _SHARED_KIB else None
         raise ToolchainError(f"the limits of arch {arch!r} are not known.", given=arch, allowed=known, try_=near)
     clusters = 8 if number >= 90 else 1
     return Limits(arch=number, shared_memory_bytes=shared_kib * 1024, cluster_blocks=clusters)

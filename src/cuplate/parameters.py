@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
-from cuplate.dtypes import DTYPES
+from cuplate.dtypes import DTYPES, SPELLINGS
 from cuplate.errors import DeclarationError, ParameterError
 from cuplate.hints import nearest_name
 from cuplate.signature import ArrayArgument, Parameter, Signature
@@ -17,7 +17,16 @@ from cuplate.signature import ArrayArgument, Parameter, Signature
 if TYPE_CHECKING:
     from cuplate.expression import Expression
 
-__all__ = ["check_defaults", "check_parameters", "check_require", "dtype_name", "no_dtype", "parameter_key", "shown"]
+__all__ = [
+    "check_defaults",
+    "check_parameters",
+    "check_require",
+    "dtype_name",
+    "nearest_dtype",
+    "no_dtype",
+    "parameter_key",
+    "shown",
+]
 
 _EMPTY = inspect.Parameter.empty
 
@@ -113,7 +122,8 @@ def _check_parameter(parameter: Parameter, value: Any, function: str) -> Any:
             return tuple(_element(parameter, e, function) for e in frozen) if parameter.allowed else frozen
         raise _wrong(parameter, value, function, "a list or tuple")
     if kind == "dtype":
-        return dtype_name(value, lambda: _wrong(parameter, value, function, "a dtype that a kernel can name"))
+        allowed_here = "a dtype that a kernel can name"
+        return dtype_name(value, lambda: _wrong(parameter, value, function, allowed_here, nearest_dtype(value)))
     if kind == "any":
         return _freeze(value, parameter, function)
     return _check_plain(parameter, value, function)
@@ -199,12 +209,18 @@ def dtype_name(value: Any, error: Callable[[], Exception]) -> str:
     return name
 
 
+def nearest_dtype(value: Any) -> str | None:
+    """The dtype that was probably meant by a name that is none, for ``try_=``."""
+    return SPELLINGS.get(value.lower()) or nearest_name(value, DTYPES) if isinstance(value, str) else None
+
+
 def no_dtype(argument: ArrayArgument, value: Any, function: str) -> ParameterError:
     """The error for a parameter of ``dtypes=`` whose value is no dtype."""
     return ParameterError(
         f"{argument.dtype_parameter} = {shown(value)} is no dtype that a kernel can name.",
         function=function,
         allowed=", ".join(argument.dtypes),
+        try_=nearest_dtype(value),
     )
 
 
@@ -238,9 +254,10 @@ def check_require(
             read = ", ".join(f"{n} = {values[n]!r}" for n in sorted(condition.names) if n in values)
             on_host = "on_gpu" in condition.names and values.get("on_gpu") is False
             raise ParameterError(
-                f"the condition {condition.text!r} does not hold.",
+                f"the condition {condition.broken(values)}.",
                 function=function,
                 given=read,
+                _condition=condition.text,
                 called_as=called_as,
                 try_="arrays on a GPU: this kernel is not for the CPU backend" if on_host else None,
             )

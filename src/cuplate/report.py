@@ -21,8 +21,6 @@ _ORIGINS = {
     "joined": "MISS (another thread compiled it)",
 }
 
-_LONGEST = 90  # characters of a condition that the receipt quotes; `passed_over` has it whole
-
 
 @dataclass(frozen=True, slots=True)
 class Report:
@@ -121,7 +119,7 @@ class Report:
             rows.append(("variant", f"{self.variant}({parameters})"))
         against: dict[str, list[str]] = {}
         for name, reason in self.passed_over:
-            against.setdefault(_cut(reason), []).append(name)
+            against.setdefault(reason, []).append(name)
         return [*rows, *(("not taken", f"{', '.join(names)}: {reason}") for reason, names in against.items())]
 
     def _tuned(self) -> list[tuple[str, str]]:
@@ -156,11 +154,3 @@ class Report:
         cluster = f" in clusters of {self.grid.cluster}" if self.grid.cluster else ""
         folded = ", folded onto x" if self.grid.folded else ""
         return f"{self.grid.grid}{cluster}{folded}"
-
-
-def _cut(reason: str) -> str:
-    """A reason for a page: a model of times, as a condition, has a thousand characters and more."""
-    quoted, end, said = reason.rpartition("'")
-    if len(quoted) <= _LONGEST:
-        return reason
-    return f"{quoted[:_LONGEST].rstrip()} ...{end}{said}"

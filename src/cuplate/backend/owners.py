@@ -15,7 +15,7 @@ from typing import Any, Protocol
 from cuplate.arguments import ArraySpec, Described, packed_strides, product
 from cuplate.dtypes import DTYPES
 from cuplate.errors import ArgumentError, DeviceError, DtypeError, LayoutError, ShapeError
-from cuplate.parameters import dtype_name
+from cuplate.parameters import dtype_name, nearest_dtype
 from cuplate.plan import FRESH_ALIGNMENT
 
 __all__ = [
@@ -193,10 +193,9 @@ def _known(name: str, dtype: str, function: str) -> str:
     return dtype
 
 
-def _unknown(name: str, dtype: object, function: str) -> DtypeError:
-    return DtypeError(
-        f"array {name!r} is {dtype}, which a kernel cannot name.", function=function, allowed=", ".join(DTYPES)
-    )
+def _unknown(name: str, dtype: object, function: str, *, near: str | None = None) -> DtypeError:
+    summary = f"array {name!r} is {dtype}, which a kernel cannot name."
+    return DtypeError(summary, function=function, allowed=", ".join(DTYPES), try_=near)
 
 
 def _sizes(name: str, values: Any, spec: ArraySpec, function: str) -> tuple[int, ...]:
@@ -656,7 +655,7 @@ class _Spec:
     has_current_stream = False
 
     def describe(self, name: str, array: ArraySpec, function: str) -> Described:
-        dtype = dtype_name(array.dtype, lambda: _unknown(name, array.dtype, function))
+        dtype = dtype_name(array.dtype, lambda: _unknown(name, array.dtype, function, near=nearest_dtype(array.dtype)))
         shape = None if array.shape is None else _sizes(name, array.shape, array, function)
         if shape and min(shape) < 0:
             raise ShapeError(f"array {name!r} has a negative size.", function=function, given=f"{array}")
