@@ -124,7 +124,7 @@ def test_the_receipt_says_who_runs_and_what_was_against_the_others() -> None:
     assert lines[-2:] == ["  variant    strided()", "  not taken  by_four: 'N % 4 == 0' does not hold"]
     lines = str(chosen.inspect(ArraySpec((401,)), tile=2, arch="sm_90")).splitlines()
     assert lines[0] == "chosen(x=float32[401], tile=2, mode='a')"
-    assert lines[-1] == "  not taken  strided: it has no parameter 'tile', which was given"
+    assert lines[-1] == "  not taken  by_four, strided: it has no parameter 'tile', which was given"
     assert not any("variant" in line for line in lines)
 
 
