@@ -254,6 +254,16 @@ def test_what_a_tile_finds_before_it() -> None:
         np.testing.assert_array_equal(looked_back(words, number, last, known), np.full(32, before[number]))
 
 
+@pytest.mark.parametrize("large", [1e20, np.inf, np.nan])
+@pytest.mark.parametrize("given", [{"threads": 128, "items": 8}, {}], ids=str)
+def test_a_large_element_changes_no_sum_before_it(large: float, given: dict[str, int]) -> None:
+    """Nor within its pack, its warp's part and its tile: no sum of what is before comes from a difference."""
+    for place in (43, 127, 700, 2500):
+        x = np.ones(3000, np.float32)
+        x[place] = large
+        np.testing.assert_array_equal(inclusive_scan(x, **given), np.cumsum(x))
+
+
 def test_scan_wraps_around() -> None:
     """Sums of int32 are modulo 2**32, as CUDA's and NumPy's are."""
     x = np.full(5000, 2**30, np.int32)
