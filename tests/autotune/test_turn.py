@@ -44,6 +44,26 @@ def test_who_has_waited_long_enough_goes_on_without() -> None:
         assert (held, late) == (True, False)
 
 
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+def test_a_child_forked_meanwhile_does_not_keep_the_turn() -> None:
+    """It has the descriptor too, and may live for days."""
+    waits, ends = os.pipe()
+    with turn("GPU-3", soon()):
+        child = os.fork()
+        if child == 0:  # pragma: no cover
+            os.close(ends)
+            os.read(waits, 1)
+            os._exit(0)
+    try:
+        with turn("GPU-3", time.monotonic()) as held:
+            assert held
+    finally:
+        os.close(ends)
+        os.close(waits)
+        os.waitpid(child, 0)
+
+
 @pytest.mark.parametrize("what", ["a directory", "a link", "no folder"])
 def test_where_there_can_be_no_lock_there_is_none(what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Something else under its name, or no place at all; nothing is followed, and nothing raised."""

@@ -7,7 +7,7 @@ import re
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 fcntl: Any
@@ -38,9 +38,14 @@ def turn(device: str, until: float) -> Iterator[bool]:
         Whether the lock is held.
     """
     descriptor = _open(device)
+    held = False
     try:
-        yield descriptor >= 0 and _lock(descriptor, until)
+        held = descriptor >= 0 and _lock(descriptor, until)
+        yield held
     finally:
+        if held:  # closing alone leaves it to a child that was forked meanwhile, as long as that lives
+            with suppress(OSError):
+                fcntl.flock(descriptor, fcntl.LOCK_UN)
         if descriptor >= 0:
             os.close(descriptor)
 
