@@ -47,10 +47,14 @@ class Course:
 
 
 def contest(
-    *runners: Any, first: int = 0, judge: Any = lambda results: None, over: Callable[[], bool] = lambda: False
+    *runners: Any,
+    first: int = 0,
+    judge: Any = lambda results: None,
+    over: Callable[[], bool] = lambda: False,
+    course: Course | None = None,
 ) -> tuple[Measured, Course]:
     """Runners are seconds, (seconds, result), an iterator of seconds, or an error."""
-    course = Course()
+    course = course or Course()
 
     def contender(number: int, runner: Any) -> Contender:
         seconds, left = runner if isinstance(runner, tuple) else (runner, 1.0)
@@ -98,6 +102,35 @@ def test_a_median_decides_not_a_mean_or_a_lucky_run() -> None:
 
     assert contest(2e-3, disturbed(1e-3, 1.0))[0].winner == 1
     assert contest(2e-3, disturbed(3e-3, 1e-9))[0].winner == 0
+
+
+def failing(runs: int, error: Exception) -> Any:
+    """A millisecond each, and after so many runs an error."""
+    yield from [1e-3] * runs
+    raise error
+
+
+@pytest.mark.parametrize("runs", [1, 2, 10, 40])  # its result is right; then while it is timed, or among the finalists
+def test_who_fails_while_it_is_timed_is_told_and_left_out(runs: int) -> None:
+    """As who fails at once: no error of one candidate ends the call."""
+    outcome, _ = contest(1.01e-3, failing(runs, KernelError("out of bounds")))
+    assert outcome.winner == 0 and states(outcome) == ["measured", "kernel error"]
+    assert outcome.tried[1].reason == "out of bounds" and outcome.tried[1].samples == 0
+    assert contest(failing(min(runs, 10), LaunchError("refused")))[0].winner is None  # alone it meets no finalist
+
+
+def test_a_fault_while_it_is_timed_names_the_candidate() -> None:
+    """A driver says of it at the end of a run that is timed, by an error of its own."""
+    course = Course()
+
+    def faulty() -> Any:
+        yield from [1e-3] * 3
+        course.fault = "illegal address"
+        raise RuntimeError("illegal address")
+
+    with pytest.raises(Fault, match="illegal address") as caught:
+        contest(2e-3, faulty(), course=course)
+    assert str(caught.value.contender.tried) == "tile=1"
 
 
 def test_a_tie_goes_to_the_default_and_so_to_the_same_one_each_time() -> None:

@@ -128,15 +128,18 @@ def measure(
             _try(contender, bench, workspace, results, tolerance, best)
         tell(contender)
     note = _judge(contenders, results, first, judge, tolerance, workspace.dtypes)
-    valid = [c for c in contenders if c.tried.state == "measured"]
+    valid = _valid(contenders)
     if not valid:
         return Measured(None, tuple(c.tried for c in contenders), note)
     fastest = min(c.median_s for c in valid)
     finalists = sorted((c for c in valid if c.median_s <= _CLOSE * fastest), key=lambda c: c.median_s)[:_FINALISTS]
     if len(finalists) > 1 and not is_over():
         for _ in range(_runs(fastest)):
-            for contender in finalists:
-                contender.samples.append(_sample(contender, bench, workspace))
+            for contender in _valid(finalists):
+                _sample(contender, bench, workspace)
+        finalists = _valid(finalists) or _valid(contenders)
+        if not finalists:
+            return Measured(None, tuple(c.tried for c in contenders), note)
     fastest = min(c.median_s for c in finalists)
     tied = [c for c in finalists if c.median_s <= _TIE * fastest]
     winner = min(tied, key=lambda c: order.index(contenders.index(c)))
@@ -157,30 +160,52 @@ def _try(
         workspace.reset()
         bench.once(contender.run)
     except Exception as error:  # each library and the driver have errors of their own
-        state = "kernel error" if isinstance(error, KernelError) else "launch error"
-        reason = error.summary if isinstance(error, CuplateError) else f"{type(error).__name__}: {error}"
-        contender.tried = replace(contender.tried, state=state, reason=reason)
-        contender.run = contender.kernel = None
+        _fail(contender, error)
         return
     found = bench.settle()
     if found is not None:
         raise Fault(contender, found)
     group = contender.group = _group(workspace.read(), results, tolerance, workspace.dtypes)
-    contender.samples += [_sample(contender, bench, workspace) for _ in range(_FIRST_RUNS)]
+    for _ in range(_FIRST_RUNS):
+        if not _sample(contender, bench, workspace):
+            return
     if min(contender.samples) > _HOPELESS * best.get(group, float("inf")):
         contender.tried = replace(contender.tried, state="slow", reason="given up")
         contender.run = contender.kernel = None
         return
     more = _runs(min(contender.samples)) - _FIRST_RUNS
-    contender.samples += [_sample(contender, bench, workspace) for _ in range(more)]
+    for _ in range(more):
+        if not _sample(contender, bench, workspace):
+            return
     best[group] = min(best.get(group, float("inf")), contender.median_s)
     contender.tried = replace(contender.tried, state="measured")
 
 
-def _sample(contender: Contender, bench: Bench, workspace: Workspace) -> float:
+def _sample(contender: Contender, bench: Bench, workspace: Workspace) -> bool:
+    """Time one run more; False where it failed, though the run before it did not."""
     assert contender.run is not None
-    workspace.restore()
-    return bench.sample(contender.run)
+    try:
+        workspace.restore()
+        contender.samples.append(bench.sample(contender.run))
+    except Exception as error:
+        found = bench.settle()
+        if found is not None:
+            raise Fault(contender, found) from error
+        _fail(contender, error)
+        return False
+    return True
+
+
+def _fail(contender: Contender, error: Exception) -> None:
+    state = "kernel error" if isinstance(error, KernelError) else "launch error"
+    reason = error.summary if isinstance(error, CuplateError) else f"{type(error).__name__}: {error}"
+    contender.tried = replace(contender.tried, state=state, reason=reason)
+    contender.run = contender.kernel = contender.group = None
+    contender.samples.clear()
+
+
+def _valid(contenders: Sequence[Contender]) -> list[Contender]:
+    return [c for c in contenders if c.tried.state == "measured"]
 
 
 def _runs(seconds: float) -> int:
