@@ -553,6 +553,27 @@ def test_what_only_a_variant_could_do_is_refused_with_what_was_against_it() -> N
     assert has_levels.inspect(ArraySpec((7,)), arch="sm_90").variant == "has_levels"
 
 
+def test_a_variant_is_read_when_it_is_decorated(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And not once more for each function that has it as a variant; `reload` reads all of them."""
+    from cuplate import walk
+
+    read: list[str] = []
+    read_binding = walk.read_binding
+
+    def noted(signature: Any, *args: Any, **keywords: Any) -> Any:
+        read.append(signature.function)
+        return read_binding(signature, *args, **keywords)
+
+    def f(x: Float32[Array, " N"]) -> Float32[Array, " N"]:
+        raise NotImplementedError
+
+    monkeypatch.setattr(walk, "read_binding", noted)
+    bound = specialize(Inline(FILL % "0"), variants=[by_four])(f)
+    assert read == ["f"]
+    bound.reload()
+    assert read == ["f", "f", "by_four"]
+
+
 def test_of_a_long_condition_its_values_are_told() -> None:
     """Nobody reads a formula of a line and more; it is a comparison, so its two sides say it."""
     long = " + ".join(f"{i} * N" for i in range(30))

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from cuplate.dialect import Dialect
 from cuplate.errors import TemplateError
 from cuplate.specialization import Fact
 from cuplate.template import Inline, Template, check_names, names_in, read, shipped_directory
@@ -162,6 +163,28 @@ def test_a_template_is_a_snapshot_and_knows_when_it_is_old(tmp_path: Path) -> No
     assert again.sources["b.j2"] == "two"
     assert again.digest != template.digest
     assert again != template
+
+
+def test_a_piece_that_many_include_is_parsed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As long as its text is the same: importing the shipped kernels read each of their pieces some ten times."""
+    parsed: list[str] = []
+    parse = Dialect.parse
+
+    def noted(self: Dialect, source: str, name: str | None = None, filename: str | None = None) -> Any:
+        parsed.append(str(name))
+        return parse(self, source, name, filename)
+
+    monkeypatch.setattr(Dialect, "parse", noted)
+    text = f"{{# {tmp_path} #}}{{{{ inner }}}}"
+    write(tmp_path, **{"a": "{% include 'piece.j2' %}{{ a }}", "b": "{% include 'piece.j2' %}{{ b }}", "piece": text})
+    assert [set(read(Path(f"{name}.j2"), anchor=tmp_path, function="f").names) for name in "ab"] == [
+        {"a", "inner"},
+        {"b", "inner"},
+    ]
+    assert parsed.count("piece.j2") == 1
+    write(tmp_path, piece=text + "{{ more }}")
+    assert set(read(Path("a.j2"), anchor=tmp_path, function="f").names) == {"a", "inner", "more"}
+    assert parsed.count("piece.j2") == 2
 
 
 def test_the_digest_depends_on_text_alone(tmp_path: Path) -> None:

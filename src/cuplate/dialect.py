@@ -257,19 +257,29 @@ class Dialect(jinja2.Environment):
         return self._resolve(template, parent)
 
 
+_trees: dict[tuple[str, str], nodes.Template] = {}  # many functions include the same pieces, and variants share a text
+_MOST_TREES = 64
+
+
 def parse(environment: jinja2.Environment, text: str, key: str, function: str) -> nodes.Template:
-    """Return the syntax tree of one template.
+    """Return the syntax tree of one template, which is for reading: the same text gives the same tree.
 
     Raises
     ------
     TemplateError
         The syntax is wrong, or braces of C++ or PTX were read as Jinja's.
     """
-    check_syntax(environment, text, key, function)
-    try:
-        return environment.parse(text, key, key)
-    except jinja2.TemplateSyntaxError as error:
-        raise _explained(error, text, key, function) from error
+    tree = _trees.get((key, text))
+    if tree is None:
+        check_syntax(environment, text, key, function)
+        try:
+            tree = environment.parse(text, key, key)
+        except jinja2.TemplateSyntaxError as error:
+            raise _explained(error, text, key, function) from error
+        if len(_trees) >= _MOST_TREES:
+            _trees.clear()
+        _trees[key, text] = tree
+    return tree
 
 
 def check_syntax(environment: jinja2.Environment, text: str, key: str, function: str) -> None:

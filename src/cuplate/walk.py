@@ -108,7 +108,7 @@ class Walk:
             *(a.name for a in signature.arguments), *(p.name for p in signature.parameters), "out", "stream"
         )  # fmt: skip
         self.counter = HitCounter.of_function()
-        self.choice = self._fresh_choice()
+        self.choice = self._chosen_among(self.read(), [other.variants.binding for other in self._others])
         self.inspection = Inspection(self.choice, self.reference, self.tuner)
         check_defaults(signature)
         self._encoders = {s.name: encoder(s, self.name) for s in signature.scalars}
@@ -133,9 +133,11 @@ class Walk:
 
     def _fresh_choice(self) -> Choice:
         """The decoration with its templates as they are now, and nothing rendered yet."""
+        return self._chosen_among(self.read(), [other.read() for other in self._others])
+
+    def _chosen_among(self, own: Binding, others: Sequence[Binding]) -> Choice:
         policy = self._declared[2]["policy"]
-        own, *others = (Variants(walk.read(), self.counter, policy) for walk in (self, *self._others))
-        return Choice(own, others)
+        return Choice(Variants(own, self.counter, policy), [Variants(b, self.counter, policy) for b in others])
 
     def read(self) -> Binding:
         """The decoration, with the template as it is now."""
