@@ -14,6 +14,7 @@ import warnings
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, Literal
 
 import numpy as np
@@ -33,6 +34,8 @@ from cuplate import (
     specialize,
     tune,
 )
+from cuplate.autotune.workspace import NoRoom, Workspace
+from cuplate.backend.cpu.bench import Bench as HostBench
 from cuplate.cache.flight import NodeFlights
 from cuplate.events import Event
 from cuplate.variants import Variants
@@ -265,6 +268,28 @@ def test_without_memory_for_copies_the_default_runs_with_a_warning(gpu: Gpu, ben
         f(gpu.array(100))
     assert last(gpu) == "tile=16" and f.tuning(gpu.array(100)).origin == "default"
     f(gpu.array(100))  # no further word
+
+
+def test_results_that_the_host_has_no_room_for_are_not_read(
+    gpu: Gpu, bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Linux would promise the memory, and end the process: a result is compared on the host, beside one more."""
+    monkeypatch.setattr("cuplate.autotune.workspace.available_bytes", lambda: 200 << 20)
+    read: list[int] = []
+    monkeypatch.setattr(bench, "read", lambda source, size: read.append(size))
+    f = copying()
+    with pytest.warns(TuneWarning, match="not enough memory for copies.*of the host's"):
+        f(gpu.array(30 << 20))
+    assert last(gpu) == "tile=16" and not read
+
+
+def test_copies_in_host_memory_are_asked_for_before_they_are_promised(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All of them together."""
+    monkeypatch.setattr("cuplate.autotune.workspace.available_bytes", lambda: 200 << 20)
+    call: Any = SimpleNamespace(arrays={}, device=("cpu", 0))
+    each = ((30 << 20,), "float32")
+    with pytest.raises(NoRoom, match=f"{240 << 20} bytes of the host's, where {200 << 20} are free"):
+        Workspace(HostBench(), call, (), {"one": each, "two": each})
 
 
 def test_the_end_of_the_time_takes_the_best_so_far(gpu: Gpu, bench: Bench) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Protocol
 
 from cuplate.arguments import Described, packed_strides, product
@@ -14,6 +16,13 @@ __all__ = ["Bench", "NoRoom", "Workspace"]
 
 ALIGNMENT = 256  # bytes: a copy lies to a multiple of it as its original does, so that every fact of it holds
 _POISON = 0xFF  # NaN in every float: what a candidate leaves unwritten differs from what another writes
+
+
+HOST = "cpu"
+"""`Bench.device_id` where copies lie in the host's memory."""
+
+_SMALL = 64 << 20  # bytes, of which nobody is asked
+_CGROUP = "/sys/fs/cgroup"  # of version 2, as a container sees its own
 
 
 class NoRoom(Exception):
@@ -104,6 +113,7 @@ class Workspace:
     ) -> None:
         self._bench = bench
         self._kept: list[Any] = []
+        self._room_taken = 0  # of the host's memory, promised and not yet touched
         self._written: dict[str, _Written] = {}
         arrays = dict(call.arrays)
         for name, array in call.arrays.items():
@@ -145,6 +155,8 @@ class Workspace:
         NoRoom
             On the host.
         """
+        # The bytes, and as many again of flags where they are compared with another candidate's.
+        _check_host(2 * sum(place.size for place in self._written.values()))
         try:
             return {name: self._bench.read(place.start, place.size) for name, place in self._written.items()}
         except MemoryError as error:
@@ -162,12 +174,37 @@ class Workspace:
 
     def _room(self, size: int, like: int) -> int:
         """Address of fresh memory, as far from a multiple of `ALIGNMENT` as `like` is."""
+        if self._bench.device_id == HOST:
+            _check_host(size + self._room_taken)
+            self._room_taken += size
         try:
             address, kept = self._bench.allocate(size + 2 * ALIGNMENT)
         except Exception as error:  # each library has its own error for it
             raise NoRoom(f"{size} bytes more: {error}") from error
         self._kept.append(kept)
         return address + (like - address) % ALIGNMENT
+
+
+def _check_host(size: int) -> None:
+    """Refuse what would not fit: Linux promises any amount, and ends the process when it is touched."""
+    if size < _SMALL:
+        return
+    room = available_bytes()
+    if room is not None and size > room:
+        raise NoRoom(f"{size} bytes of the host's, where {room} are free")
+
+
+def available_bytes() -> int | None:
+    """Of the host's memory, what can be had without swapping, within the limit of a container; None if unknown."""
+    found = []
+    with suppress(OSError, ValueError, StopIteration), open("/proc/meminfo", encoding="ascii") as file:
+        found.append(1024 * next(int(line.split()[1]) for line in file if line.startswith("MemAvailable:")))
+    with suppress(OSError, ValueError, StopIteration):
+        limit, used = (int(Path(_CGROUP, name).read_text("ascii")) for name in ("memory.max", "memory.current"))
+        lines = Path(_CGROUP, "memory.stat").read_text("ascii").splitlines()
+        cached = next(int(line.split()[1]) for line in lines if line.startswith("inactive_file "))
+        found.append(max(0, limit - used + cached))
+    return min(found, default=None)
 
 
 def _moved(array: Described, pointer: int) -> Described:
