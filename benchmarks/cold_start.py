@@ -56,8 +56,8 @@ def main() -> int:
         result.note(f"Loads and calls were not measured, only look-ups and compiles: {reason}.")
     with tempfile.TemporaryDirectory(prefix="cuplate-benchmark-") as folder:
         facts = prepare(Path(folder), cupy)
-        disk_hit(result, facts, Path(folder), processes=3 if options.quick else 15)
-        first_call(result, facts, Path(folder), processes=2 if options.quick else 7)
+        disk_hit(result, facts, Path(folder), processes=1 if options.quick else 15)
+        first_call(result, facts, Path(folder), processes=1 if options.quick else 7)
         products(result, facts, Path(folder), processes=1 if options.quick else 7)
     return result.finish(options)
 

@@ -28,7 +28,7 @@ print(json.dumps(dict(ms=(time.perf_counter() - begin) * 1e3)))
 def main() -> int:
     options = read_options(__doc__)
     result = start("import_time", options)
-    rounds = 5 if options.quick else 25
+    rounds = 2 if options.quick else 25
     times: dict[str, list[float]] = {name: [] for name in STATEMENTS}
     for i in range(rounds + 1):
         for name in random.sample(list(STATEMENTS), len(STATEMENTS)):
