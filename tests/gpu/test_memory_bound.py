@@ -190,6 +190,17 @@ def test_inclusive_scan(n: int) -> None:
         agree(inclusive_scan(y, out=poisoned(n, dtype)), cupy.cumsum(y.astype("f8")), dtype, 8)
 
 
+@pytest.mark.parametrize("large", [1e20, np.inf])
+def test_a_large_element_changes_no_sum_before_it(large: float) -> None:
+    """In a pack, a warp's part, a tile and behind tiles of other blocks."""
+    for f in (inclusive_scan, inclusive_scan_large, inclusive_scan_small):
+        for place in (43, 127, 4000, 30_001, 59_998):
+            x = cupy.ones(60_000, cupy.float32)
+            x[place] = large
+            assert bool((f(x)[:place] == cupy.arange(1, place + 1)).all())
+            assert bool((f(x)[place:] == large).all())
+
+
 @pytest.mark.parametrize("dtype", ["uint8", "int8", "uint16", "int32", "int64"])
 @pytest.mark.parametrize("n", [0, 1, 15, 100_001, 2**25 + 3])
 def test_histogram(n: int, dtype: str) -> None:
