@@ -25,6 +25,7 @@ from cuplate.errors import (
 )
 from cuplate.expression import Expression
 from cuplate.grid import Limits
+from cuplate.hints import by_reason
 from cuplate.parameters import check_parameters, parameter_key
 from cuplate.plan import Plan, check_maps, known_values, make_plan
 from cuplate.signature import ArrayArgument, ScalarArgument, Signature
@@ -211,13 +212,15 @@ class Choice:
         """
         condition: str | None = error.facts.get("_condition")
         conditions = {v.name: {c.text for c in v.binding.require} for v in self.others}
-        against: dict[str, list[str]] = {}
-        for name, reason in chosen.passed_over:
-            if not _is_told(reason, error.summary) and condition not in conditions[name]:
-                against.setdefault(reason, []).append(name)
-        if not against:
+        told = "\n".join(
+            by_reason(
+                (name, reason)
+                for name, reason in chosen.passed_over
+                if not _is_told(reason, error.summary) and condition not in conditions[name]
+            )
+        )
+        if not told:
             return error
-        told = "\n".join(f"{', '.join(names)}: {reason}" for reason, names in against.items())
         summary, facts = error.summary, {**error.facts, "passed_over": told}
         if condition and re.fullmatch(r"\w+ == None", condition):  # what is left to the variants
             summary, facts["given"] = f"no variant that takes {facts['given']} runs this call.", None

@@ -1,4 +1,4 @@
-"""What an error suggests."""
+"""What an error suggests, and how it tells of several alike."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, TypeVar, cast
 
 from cuplate.errors import CuplateError
 
-__all__ = ["named_keywords", "nearest_name"]
+__all__ = ["by_reason", "named_keywords", "nearest_name"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 __tracebackhide__ = True
@@ -67,3 +67,11 @@ def named_keywords(error: type[CuplateError]) -> Callable[[F], F]:
         return cast("F", checked)
 
     return decorate
+
+
+def by_reason(passed_over: Iterable[tuple[str, str]]) -> list[str]:
+    """What was against variants, a line for each reason, with the names of all that it was against."""
+    names: dict[str, list[str]] = {}
+    for name, reason in passed_over:
+        names.setdefault(reason, []).append(name)
+    return [f"{', '.join(found)}: {reason}" for reason, found in names.items()]

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from cuplate.cubin import Cubin
 from cuplate.grid import Grid
+from cuplate.hints import by_reason
 
 if TYPE_CHECKING:
     from cuplate.autotune.tuned import Tuned
@@ -117,10 +118,7 @@ class Report:
         if self.variant != self.function:
             parameters = ", ".join(f"{name}={value!r}" for name, value in self.variant_parameters)
             rows.append(("variant", f"{self.variant}({parameters})"))
-        against: dict[str, list[str]] = {}
-        for name, reason in self.passed_over:
-            against.setdefault(reason, []).append(name)
-        return [*rows, *(("not taken", f"{', '.join(names)}: {reason}") for reason, names in against.items())]
+        return [*rows, *(("not taken", told) for told in by_reason(self.passed_over))]
 
     def _tuned(self) -> list[tuple[str, str]]:
         """Where tuned parameters come from."""
